@@ -1,0 +1,55 @@
+# Logline: everything a contributor runs. `make help` lists it.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: setup test lint format soak mutants bench lock clean help
+
+setup: $(STAMP)  ## make .venv from the lock file (only when the lock or pyproject.toml changed)
+
+# The lock holds every package with its hash, the build backend included: nothing else is fetched.
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Logline needs Python 3.11 or newer; try: make setup PYTHON=python3.11" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+test: setup  ## run the tests; ARGS="-k machine -x" is passed to pytest
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: setup  ## style, format, types, layers, tree
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/check_tree.py
+
+format: setup  ## repair what can be repaired: formatting, import order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+soak: setup  ## 100,000 crash schedules in the simulator; stops and goes on where it was
+	$(BIN)/python -m logline.testing simulate --schedules 100000 --seed 1 --resume .soak.json $(ARGS)
+
+mutants: setup  ## break each rule on purpose; every mutant must be caught by a test
+	$(BIN)/python tests/mutants/run.py $(ARGS)
+
+bench: setup  ## measure; writes JSON to benchmarks/results
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lock:  ## renew requirements.lock from pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --upgrade \
+	  --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet -o requirements.lock
+
+clean:  ## remove the environment, caches and build products (.soak.json stays)
+	rm -rf $(VENV) .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18

@@ -1,0 +1,71 @@
+"""Sources that need no external system: batches at hand.
+
+>>> source = batches([pa.table({"id": [1, 2]}), pa.table({"id": [3]})])
+>>> [(batch.num_rows, offset) for batch, offset in source.read("0", None)]
+[(2, 1), (1, 2)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from logline.errors import DefinitionError, SchemaError
+from logline.graph.connector import Source
+from logline.graph.operator import ArrowArray, ArrowStream, SchemaLike, Tabular
+from logline.graph.schemas import schema as read_schema
+from logline.graph.schemas import to_batches, to_table
+
+Data = Tabular | Sequence[Tabular] | Callable[[], Iterable[Tabular]]
+
+
+class Batches(Source):
+    """Tables in a list, or in an iterable that a function makes anew for each read.
+
+    Replayable: the offset is the number of tables already read. A function must give the same ones again.
+    """
+
+    def __init__(self, data: Data, schema: SchemaLike | None = None) -> None:
+        if isinstance(data, (ArrowArray, ArrowStream)):
+            data = [data]
+        elif not callable(data) and not isinstance(data, Sequence):
+            # A generator, say: a life after a crash could not read it again.
+            raise DefinitionError(
+                f"batches() takes a list of tables or a function that gives them, not a {type(data).__name__}"
+            )
+        self._data = data
+        self.schema = self._first() if schema is None else read_schema(schema)
+        if not callable(data):
+            self._data = [self._batch(table) for table in data]  # what is wrong with a list shows at once
+
+    def read(self, partition: str, offset: Any) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Goes on after the first `offset` tables."""
+        done = 0 if offset is None else int(offset)
+        for number, table in enumerate(islice(self._tables(), done, None), start=done + 1):
+            yield self._batch(table), number
+
+    def describe(self, partition: str) -> str:
+        """The text of the read action."""
+        if callable(self._data):
+            return f"batches({getattr(self._data, '__name__', type(self._data).__name__)})"
+        return f"batches({len(self._data)} in a list)"
+
+    def _tables(self) -> Iterable[Tabular]:
+        return self._data() if callable(self._data) else self._data
+
+    def _batch(self, table: Tabular) -> pa.RecordBatch:
+        (batch,) = to_batches(table, self.schema, "batches()")
+        return batch
+
+    def _first(self) -> pa.Schema:
+        for table in self._tables():
+            return read_schema(to_table(table, "batches()").schema)
+        raise SchemaError("batches() without any table needs schema=, for example schema='id long'")
+
+
+def batches(data: Data, *, schema: SchemaLike | None = None) -> Batches:
+    """A source of tables (pyarrow, pandas, polars): a list, or a function that gives an iterable of them."""
+    return Batches(data, schema)

@@ -1,0 +1,202 @@
+"""What the machine asks the driver to do. Each is executed for real by the runtime and for play by the simulator.
+
+The machine has at most one of a kind under way per subject (a channel, a target, a partition), and hears of the
+outcome as a stimulus (engine.stimuli).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from logline.engine.image import Answer, Image, Output, Step
+from logline.engine.results import Failure
+from logline.graph.operator import Cause
+from logline.names import ChannelName, InstanceName, PartitionName, Serial, Ssn, TargetName
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """The base of all actions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimJournal(Action):
+    """Fence off older lives and load the image (R10)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch(Action):
+    """Read events of a channel from the sender's journal, from the one after `after` (R4)."""
+
+    channel: ChannelName
+    after: Ssn
+
+
+@dataclass(frozen=True, slots=True)
+class FetchMembers(Action):
+    """Read exactly these events: the members of open sets (R5)."""
+
+    channel: ChannelName
+    ssns: tuple[Ssn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild(Action):
+    """Restore the desk from the image, and apply `update` to each open set with its members (R5)."""
+
+    image: Image
+    events: dict[ChannelName, dict[Ssn, Output]]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeIn(Action):
+    """State update and triggering for a run of events (Algorithm 2)."""
+
+    events: Sequence[tuple[ChannelName, Output]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckClock(Action):
+    """See whether a timer of the wall clock has come, or a channel has gone idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One set to generate, with the answers that are kept for it."""
+
+    serial: Serial
+    cause: Cause
+    answers: tuple[Answer, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Generate(Action):
+    """Run `generate` on a run of sets, in this order (Algorithm 3)."""
+
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Divert(Action):
+    """Make the event for port `errors` out of a set that failed for good."""
+
+    serial: Serial
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Discard(Action):
+    """Drop the event state of a set that failed and is not generated any more."""
+
+    serial: Serial
+
+
+@dataclass(frozen=True, slots=True)
+class Permit(Action):
+    """A `ctx.call` of a writer may be made: what the operator wrote before is written (R9)."""
+
+    serial: Serial
+    row: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release(Action):
+    """These answers are committed: hand them to the code that waits for them (R9)."""
+
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit(Action):
+    """Make the step durable, all of it or nothing (R1)."""
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True)
+class Ring(Action):
+    """Hint to these instances that this journal has grown or a position has moved."""
+
+    instances: tuple[InstanceName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskPosition(Action):
+    """Ask a positioned target for the last number it has applied (Algorithm 8, step 2.a)."""
+
+    target: TargetName
+
+
+@dataclass(frozen=True, slots=True)
+class FetchWrites(Action):
+    """After a crash: read the write actions that are not known to be done (Algorithm 8, step 1)."""
+
+    target: TargetName
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOut(Action):
+    """Execute one write action (Algorithm 5)."""
+
+    target: TargetName
+    number: int
+    output: Output
+    write_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Action):
+    """Read on in a partition; the iterator is opened at `offset` if this life has none yet."""
+
+    partition: PartitionName
+    offset: bytes | None
+    fresh: bool
+    """Open the iterator anew, at `offset`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm(Action):
+    """Tell a destructive source that these messages are in the log (R9)."""
+
+    partition: PartitionName
+    ids: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observe(Action):
+    """Read what the receivers of a port have taken and still need (R12, R13)."""
+
+    channels: tuple[ChannelName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ObserveBases(Action):
+    """Read which events the senders have collected, so that memberships of done sets can go too."""
+
+    channels: tuple[ChannelName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wake(Action):
+    """Send a Tick at this time (microseconds since 1970), or later."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Halt(Action):
+    """The operator failed for good: stop the pipeline with this error."""
+
+    failure: Failure
+    serial: Serial = Serial(0)
+    event: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave(Action):
+    """This life is over: `left` (R11), `stopped`, or `fenced` (R10)."""
+
+    why: str

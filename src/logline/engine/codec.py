@@ -1,0 +1,192 @@
+"""The engine's own codec: what goes into the log comes out exactly as it was, types included.
+
+Used for input set ids, notes, offsets and answers. JSON-like formats turn a tuple into a list and a Decimal
+into text; after a crash `generate` would then see another value than before it. Here every value carries its
+type, and what can't be held exactly is refused when it is written, not when it is read back.
+
+    >>> decode(encode(("BZ234", 7)))
+    ('BZ234', 7)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from hashlib import blake2b
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import msgspec
+import pyarrow as pa
+
+from logline.errors import CodecError
+from logline.names import InsetId
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICRO = timedelta(microseconds=1)
+
+_TUPLE, _DATETIME, _DATE, _TIME, _DELTA, _DECIMAL, _BIGINT, _MAP, _SET, _UUID, _ARROW = range(1, 12)
+
+_pack = msgspec.msgpack.Encoder().encode
+_Ext = msgspec.msgpack.Ext
+
+
+def micros(at: datetime) -> int:
+    """An aware instant as microseconds since 1970, exactly."""
+    return (at - _EPOCH) // _MICRO
+
+
+def instant(value: int) -> datetime:
+    """The inverse of `micros`, in UTC."""
+    return _EPOCH + timedelta(microseconds=value)
+
+
+def _zone(at: datetime) -> str | int:
+    tz = at.tzinfo
+    if isinstance(tz, ZoneInfo):
+        if tz.key is None:
+            raise CodecError(f"{at!r} has a time zone without a name")
+        return str(tz.key)
+    offset = at.utcoffset()
+    if not isinstance(tz, timezone) or offset is None:
+        raise CodecError(f"{at!r}: only zones of datetime.timezone and zoneinfo can be logged")
+    return offset // _MICRO
+
+
+def _wire_datetime(value: datetime) -> object:
+    if value.tzinfo is None:
+        return _Ext(_DATETIME, _pack((None, micros(value.replace(tzinfo=UTC)))))
+    return _Ext(_DATETIME, _pack((_zone(value), micros(value))))
+
+
+def _read_datetime(raw: Any) -> datetime:
+    zone, when = msgspec.msgpack.decode(raw)
+    at = instant(when)
+    if zone is None:
+        return at.replace(tzinfo=None)
+    if isinstance(zone, str):
+        return at.astimezone(ZoneInfo(zone))
+    return at if zone == 0 else at.astimezone(timezone(timedelta(microseconds=zone)))
+
+
+def _wire_dict(value: dict[Any, Any]) -> object:
+    if all(type(k) is str for k in value):
+        return {k: _wire(v) for k, v in value.items()}
+    return _Ext(_MAP, _pack([(_wire(k), _wire(v)) for k, v in value.items()]))
+
+
+def _wire_int(value: int) -> object:
+    return value if -(2**63) <= value < 2**64 else _Ext(_BIGINT, str(value).encode())
+
+
+def _wire_arrow(value: pa.RecordBatch | pa.Table) -> object:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, value.schema) as writer:
+        writer.write(value)
+    kind = b"B" if isinstance(value, pa.RecordBatch) else b"T"
+    return _Ext(_ARROW, kind + sink.getvalue().to_pybytes())
+
+
+def _read_arrow(raw: bytes) -> pa.RecordBatch | pa.Table:
+    table = pa.ipc.open_stream(raw[1:]).read_all()
+    if raw[:1] == b"T":
+        return table
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+_WIRE: dict[type, Callable[[Any], object]] = {
+    type(None): lambda v: v,
+    bool: lambda v: v,
+    float: lambda v: v,
+    str: lambda v: v,
+    bytes: lambda v: v,
+    int: _wire_int,
+    list: lambda v: [_wire(x) for x in v],
+    tuple: lambda v: _Ext(_TUPLE, _pack([_wire(x) for x in v])),
+    dict: _wire_dict,
+    datetime: _wire_datetime,
+    date: lambda v: _Ext(_DATE, v.isoformat().encode()),
+    time: lambda v: _Ext(_TIME, v.isoformat().encode()),
+    timedelta: lambda v: _Ext(_DELTA, str(v // _MICRO).encode()),
+    Decimal: lambda v: _Ext(_DECIMAL, str(v).encode()),
+    UUID: lambda v: _Ext(_UUID, v.bytes),
+    set: lambda v: _Ext(_SET, _pack([0, sorted(encode(x) for x in v)])),
+    frozenset: lambda v: _Ext(_SET, _pack([1, sorted(encode(x) for x in v)])),
+    pa.RecordBatch: _wire_arrow,
+    pa.Table: _wire_arrow,
+}
+
+
+def _wire(value: Any) -> object:
+    write = _WIRE.get(type(value))  # exact types only: a subclass would come back as its base
+    if write is None:
+        raise CodecError(
+            f"a value of type {type(value).__name__} can't be logged exactly: {value!r:.80}; "
+            "use plain values (None, bool, int, float, str, bytes, list, tuple, dict, datetime, date, Decimal) "
+            "or an Arrow batch"
+        )
+    return write(value)
+
+
+def _read_set(raw: bytes) -> set[Any] | frozenset[Any]:
+    frozen, items = msgspec.msgpack.decode(raw)
+    found = (decode(x) for x in items)
+    return frozenset(found) if frozen else set(found)
+
+
+_READ: dict[int, Callable[[Any], Any]] = {
+    _TUPLE: lambda raw: tuple(decode(raw)),
+    _DATETIME: _read_datetime,
+    _DATE: lambda raw: date.fromisoformat(raw.decode()),
+    _TIME: lambda raw: time.fromisoformat(raw.decode()),
+    _DELTA: lambda raw: timedelta(microseconds=int(raw)),
+    _DECIMAL: lambda raw: Decimal(raw.decode()),
+    _BIGINT: int,
+    _MAP: lambda raw: {k: v for k, v in decode(raw)},  # noqa: C416 - pairs come as lists
+    _SET: _read_set,
+    _UUID: lambda raw: UUID(bytes=raw),
+    _ARROW: _read_arrow,
+}
+
+
+def _ext(code: int, data: memoryview) -> Any:
+    return _READ[code](bytes(data))
+
+
+_unpack = msgspec.msgpack.Decoder(ext_hook=_ext).decode
+
+
+def encode(value: Any) -> bytes:
+    """The value as bytes; CodecError if it could not come back exactly."""
+    return _pack(_wire(value))
+
+
+def decode(raw: bytes | memoryview) -> Any:
+    """The value that was encoded, with its types."""
+    return _unpack(raw)
+
+
+def digest(value: Any) -> str:
+    """A short digest of a value: the same in every life of every process."""
+    return blake2b(encode(value), digest_size=12).hexdigest()
+
+
+def check_inset(inset: object) -> InsetId:
+    """An input set id is a str, an int, an aware datetime, or a flat tuple of these."""
+    kind = type(inset)
+    if kind is str or kind is int:
+        return inset  # type: ignore[return-value]
+    if kind is datetime and inset.tzinfo is not None:  # type: ignore[attr-defined]
+        _zone(inset)  # type: ignore[arg-type]
+        return inset  # type: ignore[return-value]
+    if kind is tuple and all(type(part) is not tuple for part in inset):  # type: ignore[attr-defined]
+        for part in inset:  # type: ignore[attr-defined]
+            check_inset(part)
+        return inset  # type: ignore[return-value]
+    raise CodecError(
+        f"{inset!r:.80} ({kind.__name__}) can't be the id of an input set: "
+        "use a str, an int, an aware datetime or a tuple of these"
+    )

@@ -1,0 +1,323 @@
+"""What an instance is (its image), and the indivisible changes of it (steps). R1 is about these two.
+
+The image holds exactly what a later life needs: positions, open sets with their members, due sets, global
+state, timers, answers, write and read progress. A `Step` says what changes; `Image.apply` is the one meaning
+of a step, shared by the machine, every store and every test. A commit holds one or more whole steps, merged.
+
+A set that begins and ends within one step never reaches the image: `Step.open` and `Step.finish` cancel out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from logline.engine.results import Failure
+from logline.graph.operator import Cause, Clock
+from logline.names import (
+    ChannelName,
+    Incarnation,
+    InsetId,
+    InstanceName,
+    PartitionName,
+    PortName,
+    Serial,
+    Ssn,
+    TargetName,
+    event_name,
+)
+
+ReadStatus = Literal["incomplete", "complete", "done"]
+
+
+class Output(NamedTuple):
+    """An event or a write action as it is logged: a batch with small headers (R1)."""
+
+    port: PortName
+    ssn: Ssn
+    payload: Any
+    """The batch; None for the end of the stream."""
+    rows: int
+    nbytes: int
+    total: int
+    """Bytes of the port up to and including this event: what back-pressure counts (R13)."""
+    serial: Serial
+    """The input set it was made from, 0 if none."""
+    end: bool = False
+
+
+class Position(NamedTuple):
+    """What an instance has taken of a channel."""
+
+    ssn: Ssn = Ssn(0)
+    total: int = 0
+    ended: bool = False
+
+
+class Member(NamedTuple):
+    """An event in an input set, with the note that `assign` attached."""
+
+    channel: ChannelName
+    ssn: Ssn
+    note: Any = None
+
+
+def own_id(member: Member) -> InsetId:
+    """The id of a set that is one event of its own: the event's name."""
+    sender, _, port = member.channel.partition(">")[0].rpartition(".")
+    return event_name(InstanceName(sender), PortName(port), member.ssn)
+
+
+class Timer(NamedTuple):
+    """A `fire(at=...)` that has not come yet; `at` in microseconds since 1970."""
+
+    at: int
+    clock: Clock
+
+
+class Answer(NamedTuple):
+    """The kept answer of one `ctx.call` (R9)."""
+
+    serial: Serial
+    row: int
+    n: int
+    fn: str
+    digest: str
+    value: bytes
+
+
+class Progress(NamedTuple):
+    """How far a partition has been read (Algorithm 1)."""
+
+    action: int = 1
+    """The number k of the current read action r_k."""
+    status: ReadStatus = "incomplete"
+    offset: bytes | None = None
+    until: Ssn = Ssn(0)
+    """Staged reads: the last SSN of the effect, once complete."""
+    until_total: int = 0
+    ended: bool = False
+    unconfirmed: tuple[bytes, ...] = ()
+    """Destructive reads: ids of messages that are in the log and not known to be confirmed."""
+
+
+@dataclass(slots=True)
+class OpenSet:
+    """An input set that is not done. `cause` is set once it is due."""
+
+    id: InsetId
+    members: list[Member] = field(default_factory=list)
+    cause: Cause | None = None
+
+
+@dataclass(slots=True)
+class Head:
+    """What an output port (or a write target, as port `@name`) holds."""
+
+    last: Ssn = Ssn(0)
+    total: int = 0
+    base: Ssn = Ssn(1)
+    """Everything below is collected, but for `pinned`."""
+    pinned: set[Ssn] = field(default_factory=set)
+
+
+class Collection(NamedTuple):
+    """A port's new base, and which events below it stay (R12)."""
+
+    base: Ssn
+    pinned: frozenset[Ssn]
+
+
+class Finished(NamedTuple):
+    """The memberships of a set that is done; kept until the events are collected."""
+
+    serial: Serial
+    id: InsetId
+    members: tuple[Member, ...]
+
+
+@dataclass(slots=True)
+class Step:
+    """One or more whole steps, as the change they make."""
+
+    number: int = 0
+    """Commits of one life are numbered, so that one repeated after a lost answer is told apart."""
+    outputs: list[Output] = field(default_factory=list)
+    staged: list[Output] = field(default_factory=list)
+    """Rows above the head that nobody sees yet (R9)."""
+    reveal: dict[PortName, tuple[Ssn, int]] = field(default_factory=dict)
+    """Moves a head over staged rows: (last SSN, total)."""
+    positions: dict[ChannelName, Position] = field(default_factory=dict)
+    alone: dict[Serial, Member] = field(default_factory=dict)
+    """Sets of a stateless operator: one event each, named after it and due at once."""
+    opened: dict[Serial, OpenSet] = field(default_factory=dict)
+    members: dict[Serial, list[Member]] = field(default_factory=dict)
+    """New members of sets that were opened by an earlier commit."""
+    due: dict[Serial, Cause] = field(default_factory=dict)
+    """Sets that became due, in that order (R6)."""
+    done: list[Serial] = field(default_factory=list)
+    finished: list[Finished] = field(default_factory=list)
+    serial: Serial = Serial(0)
+    state: bytes | None = None
+    clock: dict[ChannelName, int] = field(default_factory=dict)
+    timers: dict[InsetId, Timer | None] = field(default_factory=dict)
+    answers: dict[Serial, list[Answer]] = field(default_factory=dict)
+    failures: dict[Serial, Failure] = field(default_factory=dict)
+    """Sets that failed before `generate`: closed, and not to be generated any more."""
+    written: dict[TargetName, int] = field(default_factory=dict)
+    reads: dict[PartitionName, Progress] = field(default_factory=dict)
+    collected: dict[PortName, Collection] = field(default_factory=dict)
+    forget: dict[ChannelName, Ssn] = field(default_factory=dict)
+    """Memberships of done sets below this SSN are not needed any more."""
+    ended: bool = False
+    left: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """The payload it carries."""
+        return sum(o.nbytes for o in self.outputs) + sum(o.nbytes for o in self.staged)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not (
+            self.outputs
+            or self.positions
+            or self.done
+            or self.due
+            or self.alone
+            or self.opened
+            or self.members
+            or self.finished
+            or self.staged
+            or self.reveal
+            or self.state is not None
+            or self.clock
+            or self.timers
+            or self.answers
+            or self.failures
+            or self.written
+            or self.reads
+            or self.collected
+            or self.forget
+            or self.ended
+            or self.left
+        )
+
+    def open(self, serial: Serial, inset: InsetId, members: Iterable[Member] = ()) -> None:
+        """A new set."""
+        self.opened[serial] = OpenSet(inset, list(members))
+        self.serial = max(self.serial, serial)
+
+    def join(self, serial: Serial, member: Member) -> None:
+        """A member more, of a set opened in this step or before it."""
+        opened = self.opened.get(serial)
+        if opened is not None:
+            opened.members.append(member)
+        else:
+            self.members.setdefault(serial, []).append(member)
+
+    def finish(self, serial: Serial) -> OpenSet | None:
+        """The set is done; returns it if it never reached the image and its members are to be remembered."""
+        if self.alone.pop(serial, None) is not None:
+            self.answers.pop(serial, None)
+            return None
+        self.due.pop(serial, None)
+        self.answers.pop(serial, None)
+        self.failures.pop(serial, None)
+        opened = self.opened.pop(serial, None)
+        if opened is None:
+            self.members.pop(serial, None)
+            self.done.append(serial)
+        return opened
+
+
+@dataclass(slots=True)
+class Image:
+    """Everything a later life starts from."""
+
+    commits: int = 0
+    positions: dict[ChannelName, Position] = field(default_factory=dict)
+    heads: dict[PortName, Head] = field(default_factory=dict)
+    sets: dict[Serial, OpenSet] = field(default_factory=dict)
+    due: list[Serial] = field(default_factory=list)
+    serial: Serial = Serial(0)
+    state: bytes | None = None
+    clock: dict[ChannelName, int] = field(default_factory=dict)
+    timers: dict[InsetId, Timer] = field(default_factory=dict)
+    answers: dict[Serial, list[Answer]] = field(default_factory=dict)
+    failures: dict[Serial, Failure] = field(default_factory=dict)
+    written: dict[TargetName, int] = field(default_factory=dict)
+    reads: dict[PartitionName, Progress] = field(default_factory=dict)
+    ended: bool = False
+    left: bool = False
+
+    def head(self, port: PortName) -> Head:
+        """The port's head; a port that has put out nothing has one too."""
+        return self.heads.setdefault(port, Head())
+
+    def apply(self, step: Step) -> None:
+        """The meaning of a step. Order matters: sets open before they become due, and are due before done."""
+        for port, (last, total) in step.reveal.items():  # before the outputs, which come after them
+            head = self.head(port)
+            head.last, head.total = last, total
+        for output in step.outputs:
+            head = self.head(output.port)
+            head.last, head.total = output.ssn, output.total
+        self.positions.update(step.positions)
+        self._apply_sets(step)
+        if step.state is not None:
+            self.state = step.state
+        self.clock.update(step.clock)
+        for inset, timer in step.timers.items():
+            if timer is None:
+                self.timers.pop(inset, None)
+            else:
+                self.timers[inset] = timer
+        self.written.update(step.written)
+        self.reads.update(step.reads)
+        for port, (base, pinned) in step.collected.items():
+            head = self.head(port)
+            head.base, head.pinned = base, set(pinned)
+        self.ended = self.ended or step.ended
+        self.left = self.left or step.left
+
+    def _apply_sets(self, step: Step) -> None:
+        self.serial = max(self.serial, step.serial)
+        for serial, member in step.alone.items():
+            self.sets[serial] = OpenSet(own_id(member), [member], "ready")
+            self.due.append(serial)
+        for serial, opened in step.opened.items():
+            self.sets[serial] = OpenSet(opened.id, list(opened.members))
+        for serial, members in step.members.items():
+            self.sets[serial].members.extend(members)
+        for serial, cause in step.due.items():
+            self.sets[serial].cause = cause
+            self.due.append(serial)
+        for serial, answers in step.answers.items():
+            self.answers.setdefault(serial, []).extend(answers)
+        self.failures.update(step.failures)
+        if step.done:
+            gone = set(step.done)
+            self.due = [serial for serial in self.due if serial not in gone]
+            for serial in step.done:
+                del self.sets[serial]
+                self.answers.pop(serial, None)
+                self.failures.pop(serial, None)
+
+
+class Needs(NamedTuple):
+    """What a receiver still needs of a channel, as its journal says (R12, R13)."""
+
+    position: Position
+    members: Sequence[Ssn]
+    """Members of its open sets, in any order."""
+    left: bool
+
+
+class Claim(NamedTuple):
+    """What `claim` returns: a new incarnation and the image it starts from."""
+
+    incarnation: Incarnation
+    image: Image

@@ -1,0 +1,105 @@
+"""The receiving side: events of each channel, read ahead from the sender's journal, taken in order (R4)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from logline.engine import actions as do
+from logline.engine.image import Image, Output, Position
+from logline.engine.spec import InstanceSpec, Limits
+from logline.errors import EngineError
+from logline.names import ChannelName, Ssn
+
+
+class _Channel:
+    __slots__ = ("events", "fetched", "fetching", "name", "nbytes", "position", "stale")
+
+    def __init__(self, name: ChannelName) -> None:
+        self.name = name
+        self.events: deque[Output] = deque()
+        self.nbytes = 0
+        self.position = Position()
+        """What has been handed to the desk."""
+        self.fetched = Ssn(0)
+        self.fetching = False
+        self.stale = True
+        """Whether there may be more in the sender's journal than has been fetched."""
+
+
+class Inbox:
+    """The channels into one instance."""
+
+    def __init__(self, spec: InstanceSpec) -> None:
+        self.limits: Limits = spec.limits
+        self.channels = {c.name: _Channel(c.name) for c in spec.inputs}
+        self._turn: deque[_Channel] = deque(self.channels.values())
+
+    def restore(self, image: Image) -> None:
+        """Above the stored position an event is new; at or below it, it is a member or done with (R5)."""
+        for name, channel in self.channels.items():
+            channel.position = image.positions.get(name, Position())
+            channel.fetched = channel.position.ssn
+
+    def rung(self) -> None:
+        """Any sender may have more."""
+        for channel in self.channels.values():
+            channel.stale = True
+
+    def fetches(self) -> list[do.Action]:
+        """What to read ahead now."""
+        found: list[do.Action] = []
+        for channel in self.channels.values():
+            if (
+                channel.stale
+                and not channel.fetching
+                and not channel.position.ended
+                and channel.nbytes < self.limits.inbox_bytes
+                and not (channel.events and channel.events[-1].end)
+            ):
+                channel.fetching = True
+                channel.stale = False
+                found.append(do.Fetch(channel.name, channel.fetched))
+        return found
+
+    def fetched(self, name: ChannelName, after: Ssn, events: Sequence[Output]) -> None:
+        """A run of events; where there was something there may be more."""
+        channel = self.channels[name]
+        channel.fetching = False
+        if not events:
+            return
+        if after != channel.fetched or events[0].ssn != after + 1:
+            raise EngineError(f"{name}: asked for events after {after}, got {events[0].ssn} (R4)")
+        channel.events.extend(events)
+        channel.nbytes += sum(e.nbytes for e in events)
+        channel.fetched = events[-1].ssn
+        channel.stale = True
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an event is at hand."""
+        return any(channel.events for channel in self.channels.values())
+
+    def take(self) -> tuple[list[tuple[ChannelName, Output]], dict[ChannelName, Position]]:
+        """The next run, channel by channel in turn, and the positions after it."""
+        run: list[tuple[ChannelName, Output]] = []
+        positions: dict[ChannelName, Position] = {}
+        for _ in range(len(self._turn)):
+            channel = self._turn[0]
+            self._turn.rotate(-1)
+            name, events = channel.name, channel.events
+            last = None
+            while events and len(run) < self.limits.run_events:
+                last = events.popleft()
+                channel.nbytes -= last.nbytes
+                run.append((name, last))
+            if last is not None:
+                channel.position = positions[name] = Position(last.ssn, last.total, last.end)
+            if len(run) >= self.limits.run_events:
+                break
+        return run, positions
+
+    @property
+    def ended(self) -> bool:
+        """Whether every channel has ended, and its end has been taken in."""
+        return all(channel.position.ended for channel in self.channels.values())

@@ -1,0 +1,359 @@
+"""The machine of an operator with inputs: intake, input sets, generation, calls, writes (Algorithms 2-5, 7-9).
+
+Up to three things overlap: a run of events at the desk, sets in generation, and the commit of what is finished.
+The order in which sets became due is logged (R6), and with `ordered` it is also the order in which their
+outputs are numbered, whoever finishes first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from logline.engine import actions as do
+from logline.engine import stimuli as on
+from logline.engine.image import Answer, Finished, Image, Output, Position, Step, own_id
+from logline.engine.inbox import Inbox
+from logline.engine.machine import Machine
+from logline.engine.results import Failure, Result
+from logline.engine.spec import InstanceSpec
+from logline.engine.writing import Writes
+from logline.graph.operator import Cause
+from logline.names import ChannelName, Serial, Ssn, TargetName
+
+
+class OperatorMachine(Machine):
+    """One life of a middle or sink operator."""
+
+    def __init__(self, spec: InstanceSpec) -> None:
+        super().__init__(spec)
+        self.inbox = Inbox(spec)
+        self.writes = Writes(spec)
+        self._image: Image | None = None
+        self._failures: dict[Serial, Failure] = {}
+        self._missing: set[ChannelName] = set()
+        self._members: dict[ChannelName, dict[Ssn, Output]] = {}
+        self._taking: dict[ChannelName, Position] | None = None
+        self._desk_wake: int | None = None
+        self._acknowledged: dict[ChannelName, int] = {}
+        self._order: deque[Serial] = deque()
+        """Sets that are due and not finished, in the order in which they became due (R6)."""
+        self._causes: dict[Serial, Cause] = {}
+        self._queue: deque[Serial] = deque()
+        """Those of them that wait for generation."""
+        self._running: set[Serial] = set()
+        self._results: dict[Serial, Result] = {}
+        self._answers: dict[Serial, list[Answer]] = {}
+        self._tries: dict[Serial, int] = {}
+        self._retry_at: dict[Serial, int] = {}
+        self._wanted: list[on.CallWanted] = []
+        self._bases_look = False
+        self._handlers.update(
+            {
+                on.MembersFetched: self._on_members,
+                on.Rebuilt: self._on_rebuilt,
+                on.Fetched: self._on_fetched,
+                on.TakenIn: self._on_taken_in,
+                on.Generated: self._on_generated,
+                on.Diverted: self._on_diverted,
+                on.CallWanted: self._on_call_wanted,
+                on.Answered: self._on_answered,
+                on.PositionKnown: self._on_position_known,
+                on.WritesFetched: self._on_writes_fetched,
+                on.Written: self._on_written,
+                on.BasesObserved: self._on_bases,
+            }
+        )
+
+    # ---- recovery (Algorithms 7-9; R5, R6) -------------------------------------------------------------
+
+    def _recover(self, image: Image) -> None:
+        self._image = image
+        self.inbox.restore(image)
+        self._acknowledged = {c: p.total for c, p in image.positions.items()}
+        self.writes.recover(image, self._do)
+        for serial in image.due:  # due is state: `ready` is not asked again
+            self._order.append(serial)
+            self._causes[serial] = image.sets[serial].cause or "fired"
+            if serial not in image.failures:
+                self._queue.append(serial)
+        self._failures = dict(image.failures)
+        self._answers = {serial: list(answers) for serial, answers in image.answers.items()}
+        needed: dict[ChannelName, set[Ssn]] = {}
+        for opened in image.sets.values():
+            for member in opened.members:
+                needed.setdefault(member.channel, set()).add(member.ssn)
+        self._missing = set(needed)
+        for channel, ssns in needed.items():  # exactly the members, nothing between them
+            self._do(do.FetchMembers(channel, tuple(sorted(ssns))))
+        self._maybe_rebuild()
+
+    def _on_members(self, stimulus: on.MembersFetched) -> None:
+        self._members[stimulus.channel] = {e.ssn: e for e in stimulus.events}
+        self._missing.discard(stimulus.channel)
+        self._maybe_rebuild()
+
+    def _maybe_rebuild(self) -> None:
+        if not self._missing and self._image is not None:
+            image, self._image = self._image, None
+            members, self._members = self._members, {}
+            self._do(do.Rebuild(image, members))
+
+    def _on_rebuilt(self, stimulus: on.Rebuilt) -> None:
+        self.phase = "running"
+        self._desk_wake = stimulus.intake.wake_at
+        failures, self._failures = self._failures, {}
+        for serial, failure in failures.items():
+            self._fail_for_good(serial, failure)
+        for serial, failure in stimulus.intake.failed:
+            if serial in self._causes:
+                self._queue.remove(serial)
+                self._fail_for_good(serial, failure)
+            else:
+                self._close_failed(serial, failure)
+
+    # ---- intake (Algorithm 2) -------------------------------------------------------------------------
+
+    def _on_bell(self, _: on.Bell) -> None:
+        self._look = True
+        self.inbox.rung()
+
+    def _on_fetched(self, stimulus: on.Fetched) -> None:
+        self.inbox.fetched(stimulus.channel, stimulus.after, stimulus.events)
+
+    def _can_take(self) -> bool:
+        """A generation that lags behind holds intake back, so that due sets don't pile up."""
+        backlog = len(self._order)
+        return backlog == 0 if self.spec.concurrency == 1 else backlog < 2 * self.spec.concurrency
+
+    def _blocked(self) -> bool:
+        return self.outbox.blocked() or self.writes.backlog() >= self.spec.limits.port_bytes
+
+    def _take_in(self) -> None:
+        if self._taking is not None or not self._can_take():
+            return
+        if self._desk_wake is not None and self.now >= self._desk_wake:
+            self._desk_wake = None
+            self._taking = {}
+            self._do(do.CheckClock())
+        elif self.inbox.waiting:
+            run, self._taking = self.inbox.take()
+            self._do(do.TakeIn(run))
+
+    def _on_taken_in(self, stimulus: on.TakenIn) -> None:
+        intake, step = stimulus.intake, self.pending
+        if self._taking:
+            step.positions.update(self._taking)
+        self._taking = None
+        for serial, member in intake.alone:
+            step.alone[serial] = member
+            self._order.append(serial)
+            self._queue.append(serial)
+            self._causes[serial] = "ready"
+        if intake.alone:
+            step.serial = max(step.serial, intake.alone[-1][0])
+        for serial, inset in intake.opened:
+            step.open(serial, inset)
+        for serial, member in intake.members:
+            step.join(serial, member)
+        for serial, cause in intake.due:
+            step.due[serial] = cause
+            self._now_due(serial, cause)
+        for serial, failure in intake.failed:
+            self._close_failed(serial, failure)
+        if intake.state is not None:
+            step.state = intake.state
+        step.clock.update(intake.clock)
+        step.timers.update(intake.timers)
+        self._desk_wake = intake.wake_at
+
+    def _close_failed(self, serial: Serial, failure: Failure) -> None:
+        self.pending.due[serial] = "fired"
+        self.pending.failures[serial] = failure
+        self._now_due(serial, "fired", failure)
+
+    def _now_due(self, serial: Serial, cause: Cause, failure: Failure | None = None) -> None:
+        self._order.append(serial)
+        self._causes[serial] = cause
+        if failure is None:
+            self._queue.append(serial)
+        else:
+            self._fail_for_good(serial, failure)
+
+    # ---- generation (Algorithms 3 and 4) --------------------------------------------------------------
+
+    def _generate(self) -> None:
+        for serial in [s for s, at in self._retry_at.items() if self.now >= at]:
+            del self._retry_at[serial]
+            self._queue.appendleft(serial)
+        if self.spec.concurrency == 1:
+            if self._queue and not self._running:
+                run = [self._queue.popleft() for _ in range(min(len(self._queue), self.spec.limits.run_events))]
+                self._start(run)
+        else:
+            while self._queue and len(self._running) < self.spec.concurrency:
+                self._start([self._queue.popleft()])
+
+    def _start(self, serials: list[Serial]) -> None:
+        self._running.update(serials)
+        causes, answers = self._causes, self._answers
+        self._do(do.Generate(tuple(do.Job(s, causes[s], tuple(answers[s]) if s in answers else ()) for s in serials)))
+
+    def _on_generated(self, stimulus: on.Generated) -> None:
+        for result in stimulus.results:
+            self._running.discard(result.serial)
+            if result.failure is None:
+                self._results[result.serial] = result
+            else:
+                self._on_failure(result.serial, result.failure)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Numbers and logs the outputs of finished sets: in order, or as they come."""
+        if self.spec.ordered:
+            while self._order and self._order[0] in self._results:
+                self._log_result(self._results.pop(self._order.popleft()))
+        else:
+            for serial in list(self._results):
+                self._order.remove(serial)
+                self._log_result(self._results.pop(serial))
+
+    def _log_result(self, result: Result) -> None:
+        """Algorithm 3, step 4: outputs and the end of the input set are one change (R1)."""
+        serial, step = result.serial, self.pending
+        for produced in result.outputs:
+            step.outputs.append(self.outbox.put(produced, serial))
+        if self.spec.lineage and (member := step.alone.get(serial)) is not None:
+            # Which event the outputs came of can't be told from the serial later.
+            step.finished.append(Finished(serial, own_id(member), (member,)))
+        finished = step.finish(serial)
+        if finished is not None:
+            step.finished.append(Finished(serial, finished.id, tuple(finished.members)))
+        del self._causes[serial]
+        self._answers.pop(serial, None)
+        self._tries.pop(serial, None)
+
+    def _on_failure(self, serial: Serial, failure: Failure) -> None:
+        """An exception is not a crash: retry, then `on_error`."""
+        tries = self._tries[serial] = self._tries.get(serial, 0) + 1
+        if failure.retryable and tries < self.spec.retry.attempts:
+            self._retry_at[serial] = self.now + self.spec.retry.delay(tries)
+        else:
+            self._fail_for_good(serial, failure)
+
+    def _fail_for_good(self, serial: Serial, failure: Failure) -> None:
+        if self.spec.on_error == "stop":
+            self._halt(failure, serial)
+        elif self.spec.on_error == "drop":
+            self._do(do.Discard(serial))
+            self._results[serial] = Result(serial)
+        else:
+            self._do(do.Divert(serial, failure))
+
+    def _on_diverted(self, stimulus: on.Diverted) -> None:
+        self._results[stimulus.serial] = Result(stimulus.serial, (stimulus.output,))
+        self._finish()
+
+    # ---- calls (R9) -----------------------------------------------------------------------------------
+
+    def _on_call_wanted(self, stimulus: on.CallWanted) -> None:
+        self._wanted.append(stimulus)
+
+    def _permit(self) -> None:
+        """Before an operator reads what it may have written itself, its writes are committed and executed."""
+        if self._wanted and self.writes.idle and not self._writes_pending():
+            for want in self._wanted:
+                self._do(do.Permit(want.serial, want.row, want.n))
+            self._wanted.clear()
+
+    def _writes_pending(self) -> bool:
+        steps = (self.pending, self.flying) if self.flying is not None else (self.pending,)
+        return any(output.port[0] == "@" for step in steps for output in step.outputs)
+
+    def _on_answered(self, stimulus: on.Answered) -> None:
+        # The commit that holds the answer holds the image from before `generate` too: all that is pending.
+        answer = stimulus.answer
+        self.pending.answers.setdefault(answer.serial, []).append(answer)
+        self._answers.setdefault(answer.serial, []).append(answer)
+
+    # ---- writes (Algorithms 5 and 8; R8) --------------------------------------------------------------
+
+    def _on_position_known(self, stimulus: on.PositionKnown) -> None:
+        self._do(self.writes.position_known(stimulus.target, stimulus.number, self.pending))
+
+    def _on_writes_fetched(self, stimulus: on.WritesFetched) -> None:
+        self.writes.fetched(stimulus.target, list(stimulus.writes))
+
+    def _on_written(self, stimulus: on.Written) -> None:
+        if stimulus.failure is None:
+            self.writes.written(stimulus.target, stimulus.number, self.pending)
+        elif not self.writes.failed(stimulus.target, self.now):
+            self._halt(stimulus.failure)
+
+    def _written(self) -> dict[TargetName, int]:
+        return self.writes.positions()
+
+    # ---- the order of things --------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        for fetch in self.inbox.fetches():
+            self._do(fetch)
+        self._finish()
+        if not self._blocked():
+            self._take_in()
+            self._generate()
+        self._permit()
+        if self._finished() and not self.end_given:
+            self.end_given = self.pending.ended = True
+            for port in self.spec.ports:
+                self.pending.outputs.append(self.outbox.end(port))
+        for at in (self._desk_wake, min(self._retry_at.values(), default=None)):
+            if at is not None:
+                self._wake(at)
+        wake = self.writes.start(self.now, self._do)
+        if wake is not None:
+            self._wake(wake)
+        if self._look and self._bases_look and self.spec.collect:
+            self._bases_look = False
+            self._do(do.ObserveBases(tuple(self.inbox.channels)))
+
+    def _on_bases(self, stimulus: on.BasesObserved) -> None:
+        self.pending.forget.update(stimulus.bases)
+
+    def _may_grow(self) -> bool:
+        if self._taking is not None:
+            return True
+        return self.inbox.waiting and not self._running and self._can_take() and not self._blocked()
+
+    def _urgent(self) -> bool:
+        # The position of a target is what an ended instance waits for before it leaves.
+        return super()._urgent() or (self.end_given and bool(self.pending.written))
+
+    def _unacknowledged_bytes(self) -> int:
+        known = self._acknowledged
+        return max((p.total - known.get(c, 0) for c, p in self.pending.positions.items()), default=0)
+
+    def _on_durable(self, step: Step) -> None:
+        for channel, position in step.positions.items():
+            self._acknowledged[channel] = position.total
+        self.writes.committed(step)
+        if step.answers:
+            self._do(do.Release(tuple(a for answers in step.answers.values() for a in answers)))
+        if step.finished or step.done:
+            self._bases_look = True
+
+    def _finished(self) -> bool:
+        return self.inbox.ended and not self._order and self._taking is None
+
+    def _settled(self) -> bool:
+        return self.writes.settled
+
+    def quiet(self) -> bool:
+        return super().quiet() and not self._order and not self.inbox.waiting and self.writes.settled
+
+    @property
+    def in_flight(self) -> int:
+        """Sets in generation."""
+        return len(self._running)
+
+    def _busy(self) -> bool:
+        return self._taking is not None or bool(self._running) or self.writes.busy

@@ -1,0 +1,127 @@
+"""The sending side of an instance: SSNs, back-pressure (R13) and what may be collected (R12).
+
+Receivers read events from this instance's journal by themselves; all the sender does is number them, know how
+far its receivers are, and drop what nobody needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from logline.engine.image import Collection, Head, Image, Needs, Output, Step
+from logline.engine.results import Produced
+from logline.engine.spec import InstanceSpec, write_port
+from logline.names import ChannelName, InstanceName, PortName, Serial, Ssn, TargetName
+
+
+class Outbox:
+    """The ports of one instance."""
+
+    def __init__(self, spec: InstanceSpec) -> None:
+        self.spec = spec
+        self.heads: dict[PortName, Head] = {}
+        self.durable: dict[PortName, Ssn] = {}
+        """The last SSN of each port that is committed; the heads run ahead of it."""
+        self.taken: dict[ChannelName, int] = {}
+        self._looked_at: dict[PortName, Ssn] = {}
+        self._receivers = {port: [c.name for c in channels] for port, channels in spec.ports.items()}
+
+    def restore(self, image: Image) -> None:
+        """As the image says."""
+        for port in (*self.spec.ports, *map(write_port, self.spec.targets)):
+            known = image.head(port)
+            self.heads[port] = Head(known.last, known.total, known.base, set(known.pinned))
+            self.durable[port] = known.last
+        # Until it is observed, a receiver counts as far behind; that costs one look at its journal.
+        for channels in self._receivers.values():
+            for channel in channels:
+                self.taken[channel] = 0
+
+    def put(self, produced: Produced, serial: Serial) -> Output:
+        """Gives the next SSN."""
+        port, payload, rows, nbytes = produced
+        head = self.heads[port]
+        head.last = ssn = Ssn(head.last + 1)
+        head.total = total = head.total + nbytes
+        return Output(port, ssn, payload, rows, nbytes, total, serial)
+
+    def end(self, port: PortName) -> Output:
+        """The end is an event (R11)."""
+        head = self.heads[port]
+        head.last = Ssn(head.last + 1)
+        return Output(port, head.last, None, 0, 0, head.total, Serial(0), end=True)
+
+    def committed(self, step: Step) -> list[InstanceName]:
+        """What the step put out is visible now; returns who should hear of it."""
+        grown: set[PortName] = set()
+        for port, (last, _) in step.reveal.items():
+            self.durable[port] = last
+            grown.add(port)
+        for output in step.outputs:
+            self.durable[output.port] = output.ssn
+            grown.add(output.port)
+        return [c.receiver for port in grown for c in self.spec.ports.get(port, ())]
+
+    # ---- back-pressure --------------------------------------------------------------------------------
+
+    def lag(self, port: PortName) -> int:
+        """Bytes of the port that its slowest receiver has not taken."""
+        total = self.heads[port].total
+        return max((total - self.taken.get(c, 0) for c in self._receivers[port]), default=0)
+
+    def blocked(self) -> bool:
+        """Whether new events and generation have to wait (R13). Recovery, commits and reading never do."""
+        bound = self.spec.limits.port_bytes
+        return any(self.lag(port) >= bound for port in self._receivers)
+
+    def half_full(self) -> bool:
+        """Whether it is time to look how far the receivers are."""
+        bound = self.spec.limits.port_bytes
+        return any(self.lag(port) * 2 >= bound for port in self._receivers)
+
+    # ---- collection -----------------------------------------------------------------------------------
+
+    def grown(self) -> bool:
+        """Whether enough has been put out since the last look that a look is worth it."""
+        step = self.spec.limits.collect_events
+        return any(self.durable[port] - self._looked_at.get(port, 0) >= step for port in self.durable)
+
+    def observe(self, needs: Mapping[ChannelName, Needs]) -> None:
+        """How far the receivers are, as their journals say."""
+        for port, channels in self._receivers.items():
+            for channel in channels:
+                need = needs.get(channel)
+                if need is not None:
+                    self.taken[channel] = self.heads[port].total if need.left else need.position.total
+
+    def collect(
+        self, needs: Mapping[ChannelName, Needs], written: Mapping[TargetName, int]
+    ) -> dict[PortName, Collection]:
+        """What may go, port by port: not above any receiver's position, not a member of an open set (R12)."""
+        found: dict[PortName, Collection] = {}
+        for port, channels in self._receivers.items():
+            self._looked_at[port] = self.durable[port]
+            if port in self.spec.keep or any(c not in needs for c in channels):
+                continue
+            upto = self.durable[port]
+            pinned: set[Ssn] = set()
+            for channel in channels:
+                need = needs[channel]
+                if not need.left:
+                    upto = min(upto, need.position.ssn)
+                    pinned.update(need.members)
+            self._collect(port, upto, pinned, found)
+        for target, number in written.items():
+            port = write_port(target)
+            self._looked_at[port] = self.durable[port]
+            if port not in self.spec.keep:
+                self._collect(port, Ssn(number), (), found)
+        return found
+
+    def _collect(self, port: PortName, upto: Ssn, needed: Iterable[Ssn], found: dict[PortName, Collection]) -> None:
+        head = self.heads[port]
+        base = max(head.base, Ssn(upto + 1))
+        pinned = {s for s in needed if s < base and (s >= head.base or s in head.pinned)}
+        if base != head.base or pinned != head.pinned:
+            head.base, head.pinned = base, pinned
+            found[port] = Collection(base, frozenset(pinned))

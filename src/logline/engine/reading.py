@@ -1,0 +1,283 @@
+"""The machine of a source: read actions that survive a crash (Algorithms 1 and 6; R9).
+
+- Replayable: the offset is stored with each output; after a crash reading goes on from the last one stored.
+- Not replayable: the effect is staged above the port's head, where nobody sees it. When the read is complete
+  a small commit says so; steps then move the head over the staged rows and the last one marks the read done.
+  A crash before "complete" reads anew and overwrites what was staged: two effects are never mixed.
+- Destructive: a message is logged with its id, then confirmed; until the confirmation is known, its id is kept,
+  so that the message is dropped when it is delivered again.
+
+A source has one output port, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from logline.engine import actions as do
+from logline.engine import stimuli as on
+from logline.engine.image import Image, Output, Progress
+from logline.engine.machine import Machine
+from logline.engine.spec import InstanceSpec
+from logline.names import OUT, PartitionName, Serial, Ssn
+
+REMEMBERED = 1 << 16
+"""Ids of confirmed messages that a life remembers, for deliveries that were under way when it confirmed."""
+
+
+class _Partition:
+    __slots__ = ("confirming", "idle", "opened", "progress", "reading", "remembered", "retry_at", "tries")
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.opened = False
+        """Whether this life has an iterator on it."""
+        self.reading = False
+        self.idle = False
+        """Nothing there at the last look; read again at the next poll."""
+        self.confirming: tuple[bytes, ...] = ()
+        self.remembered: dict[bytes, None] = {}
+        self.tries = 0
+        self.retry_at: int | None = None
+
+
+class SourceMachine(Machine):
+    """One life of a source."""
+
+    def __init__(self, spec: InstanceSpec) -> None:
+        super().__init__(spec)
+        self.partitions: dict[PartitionName, _Partition] = {}
+        self._turn: deque[PartitionName] = deque(spec.partitions)
+        self._staging: PartitionName | None = None
+        """Staged reads share the rows above the head, so they are made one after the other."""
+        self._staged: list[tuple[Ssn, int]] = []
+        """SSN and total of the rows staged and not revealed."""
+        self._staged_offset: bytes | None = None
+        self._handlers.update({on.ReadGot: self._on_read, on.Confirmed: self._on_confirmed})
+
+    # ---- recovery (Algorithm 6) -----------------------------------------------------------------------
+
+    def _recover(self, image: Image) -> None:
+        for name in self.spec.partitions:
+            known = _Partition(image.reads.get(name, Progress()))
+            self.partitions[name] = known
+            if known.progress.status == "complete" and not self.spec.replayable:
+                # Step 3.b: the effect is whole and not all of it is shown
+                self._staging = name
+                self._staged = self._remaining(known.progress)
+        self.phase = "running"
+
+    def _remaining(self, progress: Progress) -> list[tuple[Ssn, int]]:
+        """What is left to show. The rows know their exact totals; here an even share of each is enough,
+        since it only serves back-pressure until the last one, which is exact."""
+        head = self.outbox.heads[OUT]
+        count = progress.until - head.last
+        share = (progress.until_total - head.total) / max(count, 1)
+        return [
+            (Ssn(head.last + k), progress.until_total if k == count else head.total + int(share * k))
+            for k in range(1, count + 1)
+        ]
+
+    # ---- reading --------------------------------------------------------------------------------------
+
+    def _on_bell(self, stimulus: on.Bell) -> None:
+        super()._on_bell(stimulus)
+        for known in self.partitions.values():
+            known.idle = False
+
+    def _work(self) -> None:
+        self._confirm()
+        self._reveal()
+        if not self.draining and not self.outbox.blocked():
+            self._read()
+        if self._finished() and not self.end_given:
+            self.end_given = self.pending.ended = True
+            for port in self.spec.ports:
+                self.pending.outputs.append(self.outbox.end(port))
+
+    def _read(self) -> None:
+        for _ in range(len(self._turn)):
+            name = self._turn[0]
+            self._turn.rotate(-1)
+            if self._may_read(name):
+                known = self.partitions[name]
+                if not self.spec.replayable:
+                    self._staging = name
+                known.reading = True
+                self._do(do.Read(name, known.progress.offset, fresh=not known.opened))
+                known.opened = True
+
+    def _may_read(self, name: PartitionName) -> bool:
+        known = self.partitions[name]
+        if known.progress.ended or known.reading or known.idle:
+            return False
+        if known.retry_at is not None and self.now < known.retry_at:
+            self._wake(known.retry_at)
+            return False
+        if known.progress.unconfirmed and not known.opened:
+            return False  # a delivery made before these are confirmed could be one of them
+        if len(self.pending.outputs) + len(self.pending.staged) >= self.spec.limits.commit_events:
+            return False  # reading does not run away from committing
+        return self.spec.replayable or (self._staging in (None, name) and known.progress.status != "complete")
+
+    def _on_read(self, stimulus: on.ReadGot) -> None:
+        known = self.partitions[stimulus.partition]
+        known.reading = False
+        if stimulus.failure is not None:
+            self._read_failed(stimulus, known)
+            return
+        known.tries, known.retry_at = 0, None
+        ended = stimulus.then == "end" or (stimulus.then == "pause" and self.spec.until_now)
+        known.idle = stimulus.then == "pause" and not ended
+        if self.spec.destructive:
+            self._log_messages(stimulus, known, ended)
+        elif self.spec.replayable:
+            self._log_items(stimulus, known, ended)
+        else:
+            self._stage(stimulus, known, ended)
+
+    def _read_failed(self, stimulus: on.ReadGot, known: _Partition) -> None:
+        assert stimulus.failure is not None
+        known.opened = False
+        known.tries += 1
+        if not self.spec.replayable and known.progress.status != "complete":
+            self._unstage()
+        if not stimulus.failure.retryable or known.tries >= self.spec.retry.attempts:
+            self._halt(stimulus.failure)
+            return
+        known.retry_at = self.now + self.spec.retry.delay(known.tries)
+        self._wake(known.retry_at)
+
+    def _progress(self, name: PartitionName, progress: Progress) -> None:
+        self.partitions[name].progress = self.pending.reads[name] = progress
+
+    # ---- replayable (Algorithm 1, step 3) -------------------------------------------------------------
+
+    def _log_items(self, stimulus: on.ReadGot, known: _Partition, ended: bool) -> None:
+        progress = known.progress
+        for item in stimulus.items:
+            for produced in item.outputs:
+                self.pending.outputs.append(self.outbox.put(produced, Serial(0)))
+            progress = progress._replace(offset=item.offset)
+        if ended:
+            progress = progress._replace(ended=True, status="complete")
+        if progress != known.progress or not stimulus.items:
+            self._progress(stimulus.partition, progress)
+
+    # ---- not replayable (Algorithm 1, step 2) ---------------------------------------------------------
+
+    def _stage(self, stimulus: on.ReadGot, known: _Partition, ended: bool) -> None:
+        """Step 2.a, and with the last rows step 2.b."""
+        if not stimulus.items and not self._staged and not ended:
+            return  # nothing there: no read action has happened
+        progress = known.progress
+        if progress.status == "done":
+            progress = Progress(progress.action + 1, offset=progress.offset)
+        head = self.outbox.heads[OUT]
+        last, total = self._staged[-1] if self._staged else (head.last, head.total)
+        for item in stimulus.items:
+            self._staged_offset = item.offset
+            for produced in item.outputs:
+                last, total = Ssn(last + 1), total + produced.nbytes
+                self._staged.append((last, total))
+                row = Output(OUT, last, produced.payload, produced.rows, produced.nbytes, total, Serial(0))
+                self.pending.staged.append(row)
+        if stimulus.then != "more":  # the read action is over: its effect is whole
+            progress = progress._replace(
+                status="complete" if self._staged else "done",
+                offset=self._staged_offset or progress.offset,
+                until=last,
+                until_total=total,
+                ended=ended,
+            )
+            self._staged_offset = None
+            if progress.status == "done":
+                self._staging = None
+        if progress != known.progress:
+            self._progress(stimulus.partition, progress)
+
+    def _unstage(self) -> None:
+        """The read failed half way: what was staged is overwritten by the next try."""
+        self._staged = []
+        self._staged_offset = None
+        self.pending.staged = []
+
+    def _reveal(self) -> None:
+        """Step 2.c: only once "complete" is durable, and within the bound of R13."""
+        name = self._staging
+        if name is None or not self._staged:
+            return
+        progress = self.partitions[name].progress
+        if progress.status != "complete" or name in self.pending.reads or self._flying_reads(name):
+            return
+        if self.outbox.blocked():
+            return
+        run = self._staged[: self.spec.limits.run_events]
+        head = self.outbox.heads[OUT]
+        head.last, head.total = self.pending.reveal[OUT] = run[-1]
+        self._staged = self._staged[len(run) :]
+        if not self._staged:
+            self._progress(name, progress._replace(status="done"))
+            self._staging = None
+
+    def _flying_reads(self, name: PartitionName) -> bool:
+        return self.flying is not None and name in self.flying.reads
+
+    # ---- destructive ----------------------------------------------------------------------------------
+
+    def _log_messages(self, stimulus: on.ReadGot, known: _Partition, ended: bool) -> None:
+        progress = known.progress
+        for item in stimulus.items:
+            if item.offset in known.remembered or item.offset in progress.unconfirmed:
+                continue  # delivered again
+            for produced in item.outputs:
+                self.pending.outputs.append(self.outbox.put(produced, Serial(0)))
+            progress = progress._replace(unconfirmed=(*progress.unconfirmed, item.offset))
+        if ended:
+            progress = progress._replace(ended=True, status="complete")
+        if progress != known.progress:
+            self._progress(stimulus.partition, progress)
+
+    def _confirm(self) -> None:
+        """Only what is durably logged is confirmed."""
+        if not self.spec.destructive or self.flying is not None or self.pending.reads:
+            return
+        for name, known in self.partitions.items():
+            if known.progress.unconfirmed and not known.confirming:
+                if known.retry_at is not None and self.now < known.retry_at:
+                    self._wake(known.retry_at)
+                    continue
+                known.confirming = known.progress.unconfirmed
+                self._do(do.Confirm(name, known.confirming))
+
+    def _on_confirmed(self, stimulus: on.Confirmed) -> None:
+        known = self.partitions[stimulus.partition]
+        known.confirming = ()
+        if stimulus.failure is not None:
+            known.tries += 1
+            if known.tries >= self.spec.limits.write_retry.attempts:
+                self._halt(stimulus.failure)
+            else:
+                known.retry_at = self.now + self.spec.limits.write_retry.delay(known.tries)
+                self._wake(known.retry_at)
+            return
+        known.tries, known.retry_at = 0, None
+        gone = set(stimulus.ids)
+        known.remembered.update(dict.fromkeys(stimulus.ids))
+        while len(known.remembered) > REMEMBERED:
+            del known.remembered[next(iter(known.remembered))]
+        rest = tuple(i for i in known.progress.unconfirmed if i not in gone)
+        self._progress(stimulus.partition, known.progress._replace(unconfirmed=rest))
+
+    # ---- the end --------------------------------------------------------------------------------------
+
+    def _urgent(self) -> bool:
+        return super()._urgent() or any(p.status != "incomplete" or p.ended for p in self.pending.reads.values())
+
+    def _finished(self) -> bool:
+        return not self._staged and all(
+            p.progress.ended and not p.progress.unconfirmed and not p.reading for p in self.partitions.values()
+        )
+
+    def _busy(self) -> bool:
+        return any(p.reading or p.confirming for p in self.partitions.values())

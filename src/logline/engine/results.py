@@ -1,0 +1,36 @@
+"""What user code came to: outputs without numbers, or a failure as text that can travel and be logged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from logline.names import PortName, Serial
+
+
+class Produced(NamedTuple):
+    """One output of `generate`, before it has an SSN. A write action has the port `@target`."""
+
+    port: PortName
+    payload: Any
+    rows: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An exception of user code."""
+
+    kind: str
+    message: str
+    traceback: str
+    retryable: bool = False
+    """Whether the operator's `retry` names this kind of exception."""
+
+
+class Result(NamedTuple):
+    """What the generation of one set came to."""
+
+    serial: Serial
+    outputs: tuple[Produced, ...] = ()
+    failure: Failure | None = None

@@ -1,0 +1,95 @@
+"""What the engine must know of an instance and its neighbours, and the limits within which it works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from logline.graph.connector import Guarantee
+from logline.graph.model import OnError
+from logline.names import ChannelName, InstanceName, LogId, PartitionName, PortName, TargetName
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSpec:
+    """One channel: from a sender's output port to a receiver's input port."""
+
+    name: ChannelName
+    sender: InstanceName
+    out: PortName
+    receiver: InstanceName
+    port: PortName
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySpec:
+    """`Retry` with its waits in microseconds."""
+
+    attempts: int = 1
+    wait: int = 0
+    factor: float = 2.0
+
+    def delay(self, tries: int) -> int:
+        """How long to wait after the try of this number."""
+        return int(self.wait * self.factor ** (tries - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on runs, buffers and waits. Times are in microseconds."""
+
+    run_events: int = 256
+    """Events handed to user code at once."""
+    commit_events: int = 1024
+    commit_bytes: int = 4 << 20
+    """A commit that has grown to one of these is not kept waiting for more steps to share it."""
+    fetch_events: int = 512
+    fetch_bytes: int = 4 << 20
+    inbox_bytes: int = 8 << 20
+    """Events of a channel read ahead of their turn."""
+    port_bytes: int = 64 << 20
+    """Events of a port that a receiver has not taken (R13)."""
+    ack_after: int = 200_000
+    """How long positions may wait for a step to ride with (R3)."""
+    collect_events: int = 256
+    """Collection is looked at when a port has grown by this much."""
+    write_retry: RetrySpec = RetrySpec(attempts=6, wait=100_000, factor=3.0)
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSpec:
+    """One instance, as the protocol sees it."""
+
+    name: InstanceName
+    log_id: LogId = LogId("")
+    inputs: tuple[ChannelSpec, ...] = ()
+    ports: Mapping[PortName, tuple[ChannelSpec, ...]] = field(default_factory=dict)
+    """Output ports with their receivers."""
+    targets: Mapping[TargetName, Guarantee] = field(default_factory=dict)
+    partitions: tuple[PartitionName, ...] = ()
+    replayable: bool = True
+    destructive: bool = False
+    until_now: bool = False
+    stateless: bool = False
+    concurrency: int = 1
+    ordered: bool = True
+    on_error: OnError = "stop"
+    retry: RetrySpec = RetrySpec()
+    keep: frozenset[PortName] = frozenset()
+    """Ports whose events are never collected here: `errors`, and those in a lineage scope (R12)."""
+    lineage: bool = False
+    collect: bool = True
+    limits: Limits = Limits()
+
+    @property
+    def channels(self) -> Mapping[ChannelName, ChannelSpec]:
+        """Every channel that touches the instance."""
+        found = {c.name: c for c in self.inputs}
+        for receivers in self.ports.values():
+            found.update({c.name: c for c in receivers})
+        return found
+
+
+def write_port(target: TargetName) -> PortName:
+    """The port under which the write actions of a target are logged."""
+    return PortName(f"@{target}")

@@ -1,0 +1,211 @@
+"""What the machine hears of: outcomes of its actions, bells, the clock, commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from logline.engine.image import Answer, Claim, Member, Needs, Output, Timer
+from logline.engine.results import Failure, Produced, Result
+from logline.graph.operator import Cause
+from logline.names import ChannelName, InsetId, PartitionName, Serial, Ssn, TargetName
+
+
+@dataclass(frozen=True, slots=True)
+class Stimulus:
+    """The base of all stimuli."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started(Stimulus):
+    """A life begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed(Stimulus):
+    """The journal is ours; this is what we are."""
+
+    claim: Claim
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched(Stimulus):
+    """Events of a channel, in order and without gaps after `after`; none if there is nothing new."""
+
+    channel: ChannelName
+    after: Ssn
+    events: Sequence[Output]
+
+
+@dataclass(frozen=True, slots=True)
+class MembersFetched(Stimulus):
+    """The members asked for."""
+
+    channel: ChannelName
+    events: Sequence[Output]
+
+
+@dataclass(slots=True)
+class Intake:
+    """What the state update and triggering phases decided for a run of events."""
+
+    alone: list[tuple[Serial, Member]] = field(default_factory=list)
+    """Stateless operators: events that are sets of their own."""
+    opened: list[tuple[Serial, InsetId]] = field(default_factory=list)
+    members: list[tuple[Serial, Member]] = field(default_factory=list)
+    due: list[tuple[Serial, Cause]] = field(default_factory=list)
+    failed: list[tuple[Serial, Failure]] = field(default_factory=list)
+    state: bytes | None = None
+    clock: dict[ChannelName, int] = field(default_factory=dict)
+    timers: dict[InsetId, Timer | None] = field(default_factory=dict)
+    wake_at: int | None = None
+    """When the desk wants to look at the wall clock again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenIn(Stimulus):
+    """The run was taken in."""
+
+    intake: Intake
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt(Stimulus):
+    """All open sets are whole again."""
+
+    intake: Intake
+    """Only `failed` and `wake_at` are used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generated(Stimulus):
+    """Some of the sets under way are generated."""
+
+    results: Sequence[Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Diverted(Stimulus):
+    """The event for port `errors` is made."""
+
+    serial: Serial
+    output: Produced
+
+
+@dataclass(frozen=True, slots=True)
+class CallWanted(Stimulus):
+    """User code of a writer wants to make a call."""
+
+    serial: Serial
+    row: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Stimulus):
+    """A call has its answer; it is not handed on before it is committed."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Committed(Stimulus):
+    """The commit of this number is durable."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class FencedOff(Stimulus):
+    """A newer incarnation has the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionKnown(Stimulus):
+    """A positioned target has applied the writes up to this number."""
+
+    target: TargetName
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class WritesFetched(Stimulus):
+    """Write actions that are not known to be done."""
+
+    target: TargetName
+    writes: Sequence[Output]
+
+
+@dataclass(frozen=True, slots=True)
+class Written(Stimulus):
+    """A write action was executed, or failed."""
+
+    target: TargetName
+    number: int
+    failure: Failure | None = None
+
+
+class ReadItem(NamedTuple):
+    """What was read up to one offset (or, of a destructive source, one message with its id)."""
+
+    outputs: tuple[Produced, ...]
+    offset: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGot(Stimulus):
+    """Some items of a partition; `pause`: nothing more now, `end`: the partition has ended."""
+
+    partition: PartitionName
+    items: Sequence[ReadItem]
+    then: Literal["more", "pause", "end"]
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed(Stimulus):
+    """The destructive source has let these messages go."""
+
+    partition: PartitionName
+    ids: tuple[bytes, ...]
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed(Stimulus):
+    """What the receivers have taken and still need."""
+
+    needs: Mapping[ChannelName, Needs]
+
+
+@dataclass(frozen=True, slots=True)
+class BasesObserved(Stimulus):
+    """Below these SSNs the senders have collected."""
+
+    bases: Mapping[ChannelName, Ssn]
+
+
+@dataclass(frozen=True, slots=True)
+class Bell(Stimulus):
+    """Some journal may have grown, some position may have moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick(Stimulus):
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broke(Stimulus):
+    """User code failed where nothing but stopping is left (`assign`, `update`, `open`, `read` with on_error stop)."""
+
+    failure: Failure
+    event: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Stimulus):
+    """`stop`: end this life in order. `drain`: sources stop reading."""
+
+    kind: Literal["stop", "drain"]

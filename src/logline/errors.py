@@ -1,0 +1,85 @@
+"""What can go wrong, by who has to act.
+
+A message names the operator, port or file, says what happened and what to do. Errors about the
+definition of a pipeline come before any data moves.
+"""
+
+from __future__ import annotations
+
+
+class LoglineError(Exception):
+    """The base of every error that Logline raises."""
+
+
+class DefinitionError(LoglineError):
+    """The pipeline as written can't run; nothing has moved."""
+
+
+class BadName(DefinitionError):
+    """A name that is malformed, unknown, ambiguous or taken."""
+
+
+class GraphError(DefinitionError):
+    """Ports and connections that don't form a pipeline."""
+
+
+class SchemaError(LoglineError):
+    """A schema that is unknown before the run, or a batch that does not have the declared one."""
+
+
+class OptionError(DefinitionError):
+    """An option that is wrong, or one that is not honoured yet (never silently ignored)."""
+
+
+class GuaranteeError(DefinitionError):
+    """A sink that can write twice, and nobody accepted that."""
+
+
+class ShippingError(DefinitionError):
+    """Code or an attribute that can't be sent to a worker."""
+
+
+class StateError(DefinitionError):
+    """A global state that can't be written to the log and read back."""
+
+
+class CodecError(LoglineError):
+    """A value (an input set id, a note, an answer, an offset) that the log can't hold exactly."""
+
+
+class LogError(LoglineError):
+    """The log can't be used in this way."""
+
+
+class Fenced(LogError):
+    """A newer incarnation has claimed the journal (R10): this life is over, quietly."""
+
+
+class Collected(LogError):
+    """The event asked for has been collected (R12)."""
+
+
+class LogInUse(LogError):
+    """Another run holds the log's lease; `takeover=True` fences it."""
+
+
+class PipelineChanged(LogError):
+    """The pipeline differs from the log's beyond what a resume allows (R14)."""
+
+
+class AnswerMismatch(LoglineError):
+    """After a crash, `generate` made another call than the one whose answer was kept (R9)."""
+
+
+class EngineError(LoglineError):
+    """A broken invariant of the engine itself: a bug in Logline, please report it."""
+
+
+class PipelineFailed(LoglineError):
+    """The pipeline stopped because an operator failed; carries the operator's own traceback."""
+
+    def __init__(self, message: str, *, operator: str = "", event: str = "", traceback: str = "") -> None:
+        super().__init__(message if not traceback else f"{message}\n\n{traceback}")
+        self.operator = operator
+        self.event = event
+        self.traceback = traceback

@@ -1,0 +1,83 @@
+"""The outside: what a source and a sink must offer so that rules R8 and R9 hold.
+
+A *source* yields batches with an offset. How it survives a crash is a property of what it reads:
+
+- replayable (default): `read(partition, offset)` goes on exactly after `offset`; the offset is stored
+  with each output.
+- not replayable (`replayable = False`): reading again gives other data. One pass of `read` up to its end,
+  or up to a `None`, is one read action; its effect is staged whole before any of it is shown.
+- destructive (`destructive = True`, a queue): each item is a message with its id in the place of the
+  offset. `confirm` is called once the message is in the log; one that comes again is dropped.
+
+A *sink* says how a repeated write is told apart, see `Sink.guarantee`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+
+Guarantee = Literal["positioned", "guarded", "named", "at_least_once"]
+
+
+class Source(ABC):
+    """Reads from an external system."""
+
+    schema: pa.Schema
+    replayable: bool = True
+    destructive: bool = False
+    gather: bool = True
+    """Whether small batches may be put together into one event, within the `rows` and `within` of the source."""
+
+    def partitions(self) -> Sequence[str]:
+        """What can be read independently; stable names, since they key the progress."""
+        return ("0",)
+
+    @abstractmethod
+    def read(self, partition: str, offset: Any) -> Iterator[tuple[pa.RecordBatch, Any] | None]:
+        """Yields (batch, offset after it), or None for "nothing now"; ends when the partition has ended.
+
+        `offset` is None at first, later what was yielded last with a logged batch.
+        """
+
+    def confirm(self, partition: str, ids: Sequence[Any]) -> None:
+        """Destructive sources: these messages are in the log and may go. Called again after a crash."""
+
+    def describe(self, partition: str) -> str:
+        """The text of the read action, for READ_ACTION. Must not contain secrets."""
+        return f"{type(self).__name__}[{partition}]"
+
+    def close(self) -> None:
+        """At the end of a life that ends in order."""
+
+
+class Sink(ABC):
+    """Writes to an external system (R8).
+
+    - `positioned`: keeps the last number together with the data and applies n only after n - 1.
+    - `guarded`: an upsert that compares numbers; an older one never overwrites a newer one.
+    - `named`: each write has a name (`write_id`) that nothing else writes.
+    - `at_least_once`: none of these; the author has to accept it.
+    """
+
+    guarantee: Guarantee
+    _GUARANTEES: ClassVar[tuple[Guarantee, ...]] = ("positioned", "guarded", "named", "at_least_once")
+
+    def open(self, scope: str) -> None:
+        """Once per life, before anything else. `scope` is (log id, instance, target): the key under which
+        positions and guards are kept, so that a fresh log is not mistaken for an old one."""
+
+    @abstractmethod
+    def write(self, batch: pa.RecordBatch, number: int, write_id: str) -> None:
+        """Writes; returns when the target has it. Numbers of one target rise by one; `write_id` is
+        unique and stable. May be called again with the same number, also by a life that is over."""
+
+    def position(self) -> int:
+        """Positioned targets: the last number applied in this scope."""
+        raise TypeError(f"{type(self).__name__} is positioned and needs position()")
+
+    def close(self) -> None:
+        """At the end of a life that ends in order."""

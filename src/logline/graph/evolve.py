@@ -1,0 +1,210 @@
+"""Resume of a changed graph (R14): what the log remembers of a pipeline, and which changes it can live with.
+
+Accepted are end branches that were added or removed, since nothing that stays ever received from them, and
+changed code, since under pessimistic logging what was sent is never computed again. Everything else would
+give positions, open sets, numbered writes or offsets another meaning, and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from logline.graph.digest import code_digest
+from logline.graph.model import Graph, Node, Scope
+from logline.graph.operator import is_stateless
+from logline.graph.states import state_fields
+
+_FORMAT = 1
+_REMEDY = "undo the change, or start with a fresh log"
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What differs between the log's pipeline and this one, one sentence each."""
+
+    accepted: list[str]
+    refused: list[str]
+
+
+def record(graph: Graph) -> Record:
+    """What the log keeps of a graph, in plain JSON values; nothing of where connectors point to."""
+    return {
+        "format": _FORMAT,
+        "pipeline": graph.name,
+        "operators": {str(name): _operator(node) for name, node in graph.nodes.items()},
+        "connections": [[str(c.sender), str(c.out), str(c.receiver), str(c.port)] for c in graph.connections],
+        "scopes": [_scope(scope) for scope in graph.scopes],
+    }
+
+
+def _operator(node: Node) -> Record:
+    source, op = node.source, node.op
+    return {
+        "kind": node.kind,
+        "inputs": [str(port) for port in node.inputs],
+        "outputs": {str(port): _columns(schema) for port, schema in node.outputs.items()},
+        "targets": {str(target): sink.guarantee for target, sink in node.targets.items()},
+        "policy": node.options.policy,
+        "version": node.options.version or code_digest(op if op is not None else source),
+        "stateless": op is None or is_stateless(op),
+        "state": None if op is None or op.State is None else state_fields(op.State),
+        "read": None
+        if source is None
+        else {
+            "type": f"{type(source).__module__}.{type(source).__qualname__}",
+            "replayable": source.replayable,
+            "destructive": source.destructive,
+        },
+    }
+
+
+def _columns(schema: pa.Schema) -> list[list[Any]]:
+    return [[field.name, str(field.type), field.nullable] for field in schema]
+
+
+def _scope(scope: Scope) -> Record:
+    return {
+        "start": None if scope.start is None else [str(part) for part in scope.start],
+        "target": None if scope.target is None else [str(part) for part in scope.target],
+        "keep": scope.keep.total_seconds(),
+    }
+
+
+def compare(old: Record, new: Record) -> Changes:
+    """What changed from the log's record to that of the pipeline at hand."""
+    changes = Changes([], [])
+    if old.get("format") != new["format"]:
+        changes.refused.append(
+            f"the log's record of the pipeline has format {old.get('format')!r}, this version of Logline "
+            f"reads {new['format']!r}: finish the run with the version that began it"
+        )
+        return changes
+    if old["pipeline"] != new["pipeline"]:
+        changes.refused.append(
+            f"the log belongs to pipeline {old['pipeline']!r}, this is {new['pipeline']!r}: "
+            "use another log, or give it the log's name"
+        )
+    before, after = old["operators"], new["operators"]
+    for name in before.keys() & after.keys():
+        _compare_operator(name, before[name], after[name], changes)
+    _compare_branches(before, after, changes)
+    _compare_connections(old["connections"], new["connections"], before.keys(), after.keys(), changes)
+    if old["scopes"] != new["scopes"]:
+        changes.accepted.append("the lineage scopes changed: events so far were captured under the old ones")
+    changes.accepted.sort()
+    changes.refused.sort()
+    return changes
+
+
+def _compare_operator(name: str, old: Record, new: Record, changes: Changes) -> None:
+    def refuse(what: str, why: str) -> None:
+        changes.refused.append(f"operator {name!r}: {what}: {why}; {_REMEDY}")
+
+    if old["kind"] != new["kind"]:
+        refuse(f"it was a {old['kind']} and is now a {new['kind']}", "its journal means something else")
+        return
+    if old["inputs"] != new["inputs"]:
+        refuse(f"its input ports were {_list(old['inputs'])} and are now {_list(new['inputs'])}",
+               "positions belong to ports")  # fmt: skip
+    for port in sorted(old["outputs"].keys() | new["outputs"].keys()):
+        was, now = old["outputs"].get(port), new["outputs"].get(port)
+        if was is None or now is None:
+            verb = "added" if was is None else "removed"
+            refuse(f"the output port {port!r} was {verb}", "the log has its events by port")
+        elif was != now:
+            refuse(f"the schema of port {port!r} changed from ({_text(was)}) to ({_text(now)})",
+                   "the events in the log have the old one")  # fmt: skip
+    if old["targets"] != new["targets"]:
+        refuse(f"its targets were {_pairs(old['targets'])} and are now {_pairs(new['targets'])}",
+               "writes are numbered per target")  # fmt: skip
+    if old["policy"] != new["policy"]:
+        refuse(
+            f"its policy was {old['policy']!r} and is now {new['policy']!r}",
+            "the log was kept under the old one",
+        )
+    if old["read"] != new["read"]:
+        refuse(f"it read as {_pairs(old['read'])} and now reads as {_pairs(new['read'])}",
+               "offsets belong to the kind of source")  # fmt: skip
+    if old["stateless"] != new["stateless"]:
+        kind = "stateful" if old["stateless"] else "stateless"
+        refuse(f"it has become {kind}", "its input sets in the log are of the other kind")
+    elif old["state"] != new["state"]:
+        _compare_state(refuse, name, old["state"], new["state"], changes)
+    if old["version"] != new["version"]:
+        changes.accepted.append(
+            f"operator {name!r}: its code changed (version {old['version']} to {new['version']}): "
+            "what was made stays, what comes is made by the new code"
+        )
+
+
+def _compare_state(
+    refuse: Callable[[str, str], None],
+    name: str,
+    old: Mapping[str, str] | None,
+    new: Mapping[str, str] | None,
+    changes: Changes,
+) -> None:
+    """A state may gain fields: they have defaults, since State() takes no arguments."""
+    if old is not None and new is not None and old.items() <= new.items():
+        added = _list(sorted(new.keys() - old.keys()))
+        changes.accepted.append(
+            f"operator {name!r}: its state has new fields, which begin at their defaults: {added}"
+        )
+        return
+    refuse(f"its state had {_pairs(old)} and now has {_pairs(new)}", "the state in the log could not be read")
+
+
+def _compare_branches(before: Record, after: Record, changes: Changes) -> None:
+    for name in after.keys() - before.keys():
+        if after[name]["kind"] == "source":
+            changes.refused.append(f"source {name!r} was added: only branches that receive can be; {_REMEDY}")
+        else:
+            changes.accepted.append(f"operator {name!r} was added at the end of a branch")
+    for name in before.keys() - after.keys():
+        if before[name]["kind"] == "source":
+            changes.refused.append(f"source {name!r} was removed: only branches that receive can be; {_REMEDY}")
+        else:
+            changes.accepted.append(f"operator {name!r} was removed: what it had not finished is not finished")
+
+
+def _compare_connections(
+    old: list[list[str]],
+    new: list[list[str]],
+    before: Collection[str],
+    after: Collection[str],
+    changes: Changes,
+) -> None:
+    was, now = {tuple(c) for c in old}, {tuple(c) for c in new}
+    # A connection into an operator that comes or goes is part of its branch.
+    for sender, out, receiver, port in now - was:
+        if receiver in before:
+            changes.refused.append(
+                f"{sender}.{out} was connected to {receiver}.{port}, which is not new: "
+                f"it has taken events without it; {_REMEDY}"
+            )
+    for sender, out, receiver, port in was - now:
+        if receiver in after:
+            changes.refused.append(
+                f"{sender}.{out} is no longer connected to {receiver}.{port}, which is still there: "
+                f"it may have open sets with events of it; {_REMEDY}"
+            )
+
+
+def _text(columns: list[list[Any]]) -> str:
+    return ", ".join(f"{name} {kind}{'' if nullable else ' not null'}" for name, kind, nullable in columns)
+
+
+def _list(names: Collection[str]) -> str:
+    return ", ".join(repr(name) for name in names) or "none"
+
+
+def _pairs(values: Mapping[str, Any] | None) -> str:
+    if values is None:
+        return "none"
+    return ", ".join(f"{key}: {value}" if key else f"{value}" for key, value in values.items()) or "none"

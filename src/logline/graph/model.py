@@ -1,0 +1,135 @@
+"""What a pipeline is: nodes, ports and connections. Describes, never runs.
+
+The public `Pipeline` and `Stream` (logline.pipeline) build a `Graph`; `graph.validate` says whether it can
+run; the engine is made from its nodes. Nothing here knows how an operator is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from logline.graph.connector import Sink, Source
+from logline.graph.operator import Duration, Operator
+from logline.names import (
+    ERRORS,
+    ChannelName,
+    InstanceName,
+    OperatorName,
+    PortName,
+    TargetName,
+    channel_name,
+)
+
+OnError = Literal["stop", "divert", "drop"]
+Policy = Literal["pessimistic", "replay", "causal", "eventual", "aligned", "ephemeral"]
+
+ERRORS_SCHEMA = pa.schema(
+    [
+        pa.field("operator", pa.string()),
+        pa.field("inset", pa.string()),
+        pa.field("events", pa.list_(pa.string())),
+        pa.field("reason", pa.string()),
+        pa.field("traceback", pa.string()),
+        pa.field("data", pa.binary()),  # the rows themselves, as an Arrow IPC stream
+    ]
+)
+"""What an event on a port `errors` looks like: a diverted set, or the rows of one Reject."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a raised exception is tried again, before `on_error` decides."""
+
+    attempts: int = 3
+    wait: Duration = timedelta(seconds=1)
+    factor: float = 2.0
+    on: tuple[type[BaseException], ...] = (Exception,)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """The options of one operator, resolved and checked."""
+
+    policy: Policy = "pessimistic"
+    deterministic: bool = False
+    group: str | None = None
+    concurrency: int = 1
+    ordered: bool = True
+    rate: str | None = None
+    timeout: timedelta | None = None
+    retry: Retry | None = None
+    on_error: OnError = "stop"
+    version: str | None = None
+    accept: str | None = None
+    rows: int = 10_000
+    """Sources: records per event, at most."""
+    within: timedelta = timedelta(milliseconds=100)
+    """Sources: how long records are gathered for one event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator of the graph: a source, or an operator with inputs."""
+
+    name: OperatorName
+    source: Source | None
+    op: Operator[Any, Any] | None
+    inputs: tuple[PortName, ...]
+    outputs: Mapping[PortName, pa.Schema]
+    """Every output port with its schema; an operator's `errors` among them."""
+    targets: Mapping[TargetName, Sink] = field(default_factory=dict)
+    options: NodeOptions = NodeOptions()
+
+    @property
+    def kind(self) -> Literal["source", "middle", "sink"]:
+        """Source (no input), middle, or sink (no output but `errors`)."""
+        if self.source is not None:
+            return "source"
+        return "middle" if any(port != ERRORS for port in self.outputs) else "sink"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """An output port joined to an input port."""
+
+    sender: OperatorName
+    out: PortName
+    receiver: OperatorName
+    port: PortName
+
+    @property
+    def channel(self) -> ChannelName:
+        """The channel's name; one instance per operator for now."""
+        return channel_name(InstanceName(self.sender), self.out, InstanceName(self.receiver), self.port)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A lineage scope: the output port where capture starts and the one where it ends (LOG.io 3.1)."""
+
+    start: tuple[OperatorName, PortName] | None
+    target: tuple[OperatorName, PortName] | None
+    keep: timedelta
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A whole pipeline, in the order in which it was defined (senders before receivers)."""
+
+    name: str
+    nodes: Mapping[OperatorName, Node]
+    connections: tuple[Connection, ...]
+    scopes: tuple[Scope, ...] = ()
+
+    def into(self, receiver: OperatorName) -> Iterator[Connection]:
+        """The connections into an operator, in the order of definition."""
+        return (c for c in self.connections if c.receiver == receiver)
+
+    def out_of(self, sender: OperatorName, port: PortName | None = None) -> Iterator[Connection]:
+        """The connections out of an operator, or out of one of its ports."""
+        return (c for c in self.connections if c.sender == sender and port in (None, c.out))

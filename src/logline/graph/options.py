@@ -1,0 +1,205 @@
+"""The options of an operator, checked when it is defined.
+
+An option that is wrong, unknown, or not honoured yet is refused; none is silently ignored. Which options
+mean something depends on what is made: writes are in order, so a sink has no `concurrency`; a source has
+no input sets, so nothing of it can be generated at once.
+
+    >>> resolve("lookup", "operator", {"concurrency": 8, "on_error": "divert"}).concurrency
+    8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any, Literal, TypedDict, get_args
+
+from logline.errors import OptionError
+from logline.graph.durations import duration, rate
+from logline.graph.model import NodeOptions, OnError, Policy, Retry
+from logline.graph.operator import Duration
+from logline.names import is_word
+
+Kind = Literal["source", "operator", "sink"]
+
+
+class Options(TypedDict, total=False):
+    """Taken by everything that makes an operator."""
+
+    policy: Policy
+    """How it survives a failure; only "pessimistic" for now."""
+    deterministic: bool
+    """Whether the same input set always gives the same output set."""
+    group: str
+    """Operators of one group share a process."""
+    concurrency: int
+    """Input sets (`map_rows`: rows) in generation at once."""
+    ordered: bool
+    """Commit in arrival order (default), or in order of completion."""
+    rate: str
+    """At most so many calls: "600/min"."""
+    timeout: Duration
+    """How long one call may take."""
+    retry: Retry
+    """How often a raised exception is tried again."""
+    on_error: OnError
+    """After the last try: stop the pipeline, divert the set to port `errors`, or drop it."""
+    replicas: int
+    """Not honoured yet."""
+    version: str
+    """Of the code; by default a digest of it."""
+    was: str
+    """The name before a rename; not honoured yet."""
+    accept: Literal["at_least_once"]
+    """Accepts a target that may write twice after a crash."""
+
+
+_COMMON = frozenset({"policy", "deterministic", "group", "retry", "replicas", "version", "was"})
+_HONOURED: Mapping[Kind, frozenset[str]] = {
+    "source": _COMMON | {"rows", "within"},
+    "operator": _COMMON | {"concurrency", "ordered", "on_error"},
+    "sink": _COMMON | {"accept"},
+}
+_WHY_NOT = {
+    ("sink", "concurrency"): "a sink writes in order",
+    ("sink", "ordered"): "a sink writes in order",
+    ("sink", "on_error"): "a write that was committed is never dropped; put a filter before the sink",
+    ("source", "concurrency"): "a source has no input sets",
+    ("source", "ordered"): "a source has no input sets",
+    ("source", "on_error"): "a source has no input sets that could be set aside",
+    ("source", "accept"): "a source has no target",
+    ("operator", "accept"): "it has no target",
+}
+
+
+def resolve(name: str, kind: Kind, options: Mapping[str, Any], *, also: Collection[str] = ()) -> NodeOptions:
+    """The checked options of the operator `name`.
+
+    `also` names what this operator honours beyond its kind: `rate` and `timeout` of map_rows, `accept`
+    of an operator with targets.
+    """
+    honoured = _HONOURED[kind] | set(also)
+    values: dict[str, Any] = {}
+    for option, value in options.items():
+        if option not in honoured:
+            raise _not_honoured(name, kind, option, honoured)
+        try:
+            values[option] = _CHECKS[option](value)
+        except OptionError as error:
+            raise OptionError(f"operator {name!r}: option {option}: {error}") from None
+    for gap in ("replicas", "was"):
+        values.pop(gap, None)  # checked: what is left says what holds anyway
+    return NodeOptions(**values)
+
+
+def _not_honoured(name: str, kind: Kind, option: str, honoured: Collection[str]) -> OptionError:
+    if (why := _WHY_NOT.get((kind, option))) is not None:
+        return OptionError(f"operator {name!r}: option {option} is refused: {why}")
+    if option in ("rate", "timeout"):
+        return OptionError(f"operator {name!r}: option {option} is not honoured yet here: only map_rows honours it")
+    if option in Options.__annotations__:
+        return OptionError(f"operator {name!r}: option {option} is not honoured yet by a {kind}")
+    close = get_close_matches(option, honoured, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(honoured))}"
+    return OptionError(f"operator {name!r}: there is no option {option!r}: {hint}")
+
+
+def _policy(value: Any) -> Any:
+    if value not in get_args(Policy):
+        raise OptionError(f"{value!r} is not a policy: take one of {', '.join(get_args(Policy))}")
+    if value != "pessimistic":
+        raise OptionError(f"the policy {value!r} is not honoured yet: leave it out, or take 'pessimistic'")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise OptionError(f"{value!r} is neither True nor False")
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise OptionError(f"{value!r} is not a whole number of at least 1")
+    return value
+
+
+def _replicas(value: Any) -> int:
+    if _count(value) != 1:
+        raise OptionError("more than one replica is not honoured yet: leave it out")
+    return 1
+
+
+def _group(value: Any) -> str:
+    if not isinstance(value, str) or not is_word(value):
+        raise OptionError(f"{value!r} is not a name: use letters, digits, '_' and '-', a letter first")
+    return value
+
+
+def _version(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise OptionError(f"{value!r} is not a version: write a text, for example '2024-05-01'")
+    return value
+
+
+def _was(value: Any) -> str:
+    raise OptionError("a rename is not honoured yet: keep the old name, or start with a fresh log")
+
+
+def _rate(value: Any) -> str:
+    rate(value)
+    return str(value)
+
+
+def _timeout(value: Any) -> timedelta:
+    limit = duration(value)
+    if not limit:
+        raise OptionError("a timeout of zero would fail every call: leave it out for no timeout")
+    return limit
+
+
+def _retry(value: Any) -> Retry:
+    if not isinstance(value, Retry):
+        raise OptionError(f"{value!r} is not a Retry: write Retry(attempts=3, wait='1s')")
+    _count(value.attempts)
+    factor: Any = value.factor
+    if not isinstance(factor, int | float) or factor < 1:
+        raise OptionError(f"factor={factor!r} is less than 1: waits must not shrink")
+    on: Any = value.on
+    kinds = on if isinstance(on, tuple) else (on,)
+    if not kinds or not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+        raise OptionError(f"on={value.on!r} is not a tuple of exception types")
+    return replace(value, wait=duration(value.wait), on=kinds)
+
+
+def _on_error(value: Any) -> Any:
+    if value not in get_args(OnError):
+        raise OptionError(f"{value!r} is not one of {', '.join(get_args(OnError))}")
+    return value
+
+
+def _accept(value: Any) -> str:
+    if value != "at_least_once":
+        raise OptionError(f"{value!r} is no guarantee to accept: write accept='at_least_once'")
+    return "at_least_once"
+
+
+_CHECKS = {
+    "policy": _policy,
+    "deterministic": _flag,
+    "group": _group,
+    "concurrency": _count,
+    "ordered": _flag,
+    "rate": _rate,
+    "timeout": _timeout,
+    "retry": _retry,
+    "on_error": _on_error,
+    "replicas": _replicas,
+    "version": _version,
+    "was": _was,
+    "accept": _accept,
+    "rows": _count,
+    "within": duration,
+}

@@ -1,0 +1,43 @@
+"""The schema that a function makes, found by giving it an empty batch when the pipeline is defined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from logline.errors import SchemaError
+from logline.graph.operator import Batch, Tabular
+from logline.graph.schemas import schema, to_table
+
+_REMEDY = "pass schema=, for example schema='id long, score double'"
+
+
+def probe(name: str, fn: Callable[[Batch], Tabular | Iterable[Tabular] | None], input: pa.Schema) -> pa.Schema:
+    """What `fn` makes of an empty batch of the schema `input`; a SchemaError asks for `schema=` instead."""
+    batch = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in input], schema=input)
+    try:
+        made: Any = fn(batch)
+        if made is not None and not _is_tabular(made):
+            made = next(iter(made), None)
+    except Exception as error:
+        raise SchemaError(
+            f"operator {name!r}: its schema is not known, since the function failed on an empty batch "
+            f"({type(error).__name__}: {error}): {_REMEDY}"
+        ) from error
+    if made is None:
+        raise SchemaError(
+            f"operator {name!r}: its schema is not known, "
+            f"since the function makes nothing of an empty batch: {_REMEDY}"
+        )
+    found = schema(to_table(made, f"{name}.out").schema)
+    for field in found:
+        if pt.is_null(field.type):
+            raise SchemaError(f"operator {name!r}: the column {field.name!r} has no type when it is empty: {_REMEDY}")
+    return found
+
+
+def _is_tabular(value: object) -> bool:
+    return hasattr(value, "__arrow_c_array__") or hasattr(value, "__arrow_c_stream__")

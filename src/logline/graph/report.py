@@ -1,0 +1,107 @@
+"""What `check` found: the guarantees, the groups, what deserves a look, and what changed against the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+
+from logline.graph.evolve import Changes
+from logline.graph.model import Graph
+from logline.graph.sample import ancestors
+from logline.names import ERRORS, OperatorName
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of `Pipeline.check`; nothing has moved."""
+
+    pipeline: str
+    guarantees: Mapping[str, str]
+    """Target -> how a repeated write is told apart; the sink's name, or operator.target."""
+    groups: Mapping[str, tuple[OperatorName, ...]]
+    """Operators that share a process and fail together; one without a group is a group of its own."""
+    warnings: tuple[str, ...] = ()
+    changes: Changes | None = None
+    """Against the log; None if no log was given, or if it is fresh."""
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether a run on that log would be accepted."""
+        return self.changes is None or not self.changes.refused
+
+    def sections(self) -> Mapping[str, list[str]]:
+        """The report as headings and lines."""
+        sections = {
+            "guarantees": [f"{target}: {_MEANING.get(g, g)}" for target, g in self.guarantees.items()],
+            "groups": [f"{group}: {', '.join(members)}" for group, members in self.groups.items()],
+            "warnings": list(self.warnings),
+        }
+        if self.changes is not None:
+            sections["changed, accepted"] = self.changes.accepted
+            sections["changed, refused"] = self.changes.refused
+        return sections
+
+    def __str__(self) -> str:
+        lines = [f"pipeline {self.pipeline!r}"]
+        for heading, items in self.sections().items():
+            lines.append(f"  {heading}: {'none' if not items else ''}".rstrip())
+            lines += [f"    {item}" for item in items]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left;vertical-align:top'>{escape(heading)}</th>"
+            f"<td style='text-align:left'>{'<br>'.join(escape(i) for i in items) or 'none'}</td></tr>"
+            for heading, items in self.sections().items()
+        )
+        return f"<table><caption>pipeline {escape(repr(self.pipeline))}</caption>{rows}</table>"
+
+
+_MEANING = {
+    "positioned": "exactly once (positioned)",
+    "guarded": "exactly once (guarded)",
+    "named": "exactly once (named)",
+    "at_least_once": "at least once (accepted)",
+}
+
+
+def report(graph: Graph, changes: Changes | None = None) -> Report:
+    """The report on a graph that has been validated."""
+    guarantees: dict[str, str] = {}
+    groups: dict[str, list[OperatorName]] = {}
+    for name, node in graph.nodes.items():
+        groups.setdefault(node.options.group or name, []).append(name)
+        for target, sink in node.targets.items():
+            guarantees[name if node.kind == "sink" and target == "out" else f"{name}.{target}"] = sink.guarantee
+    return Report(
+        graph.name,
+        guarantees,
+        {group: tuple(members) for group, members in groups.items()},
+        tuple(_warnings(graph)),
+        changes,
+    )
+
+
+def _warnings(graph: Graph) -> list[str]:
+    found: list[str] = []
+    for name, node in graph.nodes.items():
+        found += [
+            f"{name}.{port} is connected to nothing: its events are counted, nobody gets them"
+            for port in node.outputs
+            if port != ERRORS and not any(graph.out_of(name, port))
+        ]
+        for target, sink in node.targets.items():
+            if sink.guarantee == "at_least_once":
+                found.append(f"{name}: target {target!r} may be written twice after a crash, as accepted")
+    writers = [name for name, node in graph.nodes.items() if node.targets]
+    if not writers:
+        found.append("the pipeline writes nowhere: no operator has a target")
+    else:
+        reached = set().union(*(ancestors(graph, name) for name in writers))
+        found += [
+            f"source {name!r} reaches no target"
+            for name, node in graph.nodes.items()
+            if node.source is not None and name not in reached
+        ]
+    return found

@@ -1,0 +1,125 @@
+"""Global state in the log: msgpack through msgspec, typed, never a pickle.
+
+A state that would come back as something else (a tuple as a list, a naive time as text) would make the
+operator behave differently after a crash, so a `State` is tried out when the pipeline is defined.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, get_type_hints
+
+import msgspec
+
+from logline.errors import StateError
+
+_encoder = msgspec.msgpack.Encoder()
+_REMEDY = (
+    "make it a dataclass or msgspec.Struct whose fields have types that msgspec knows "
+    "(numbers, str, bytes, datetime, list, dict, set, tuple, other dataclasses), each with its exact type"
+)
+
+
+def encode_state(state: Any) -> bytes:
+    """The bytes of a global state, as they are logged."""
+    return _encoder.encode(state)
+
+
+@lru_cache(maxsize=256)
+def _decoder(kind: type) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind)
+
+
+def decode_state(data: bytes, kind: type) -> Any:
+    """The global state that `encode_state` wrote."""
+    return _decoder(kind).decode(data)
+
+
+def check_state(name: str, kind: type) -> None:
+    """Raises a StateError unless a fresh `State()` comes back from the log as it was."""
+    try:
+        state = kind()
+    except Exception as error:
+        raise StateError(
+            f"operator {name!r}: State() failed ({type(error).__name__}: {error}): "
+            "the state is built without arguments, so give every field a default"
+        ) from error
+    try:
+        back = decode_state(encode_state(state), kind)
+    except Exception as error:
+        where, cause = _culprit(state, kind) or ("the state", error)
+        raise StateError(
+            f"operator {name!r}: {where} can't be written to the log and read back ({cause}): {_REMEDY}"
+        ) from error
+    if (path := _difference(state, back)) is not None:
+        where = f"the field {path!r} of its state" if path else "the state"
+        raise StateError(f"operator {name!r}: {where} comes back changed from the log: {_REMEDY}")
+
+
+def state_fields(kind: type) -> dict[str, str]:
+    """The fields of a State with their types as text; for a state without fields its own type under ''."""
+    names = _field_names(kind)
+    if names is None:
+        return {"": kind.__qualname__}
+    hints = _hints(kind)
+    return {field: _type_text(hints.get(field, Any)) for field in names}
+
+
+def _type_text(hint: Any) -> str:
+    return hint.__qualname__ if type(hint) is type else str(hint)
+
+
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    if dataclasses.is_dataclass(kind):
+        return tuple(field.name for field in dataclasses.fields(kind))
+    if issubclass(kind, msgspec.Struct):
+        return kind.__struct_fields__
+    return None
+
+
+def _hints(kind: type) -> Mapping[str, Any]:
+    try:
+        return get_type_hints(kind)
+    except NameError:  # a type that is only known inside a function
+        return kind.__annotations__
+
+
+def _culprit(state: Any, kind: type) -> tuple[str, Exception] | None:
+    """The field that can't be encoded or decoded by itself, and why."""
+    hints = _hints(kind)
+    for field in _field_names(kind) or ():
+        try:
+            decode_state(encode_state(getattr(state, field)), hints.get(field, Any))
+        except Exception as error:
+            return f"the field {field!r} of its state", error
+    return None
+
+
+def _difference(before: Any, after: Any) -> str | None:
+    """The path of the first value that is not the same (type included), '' for the whole; None if all are.
+
+    Not `==`: a class may compare by identity, and to Python (1,) in a list equals nothing but a tuple.
+    """
+    if type(before) is not type(after):
+        return ""
+    if (names := _field_names(type(before))) is not None:
+        return _first((name, getattr(before, name), getattr(after, name)) for name in names)
+    if isinstance(before, Mapping):
+        if list(before) != list(after):
+            return ""
+        return _first((str(key), value, after[key]) for key, value in before.items())
+    if isinstance(before, list | tuple):
+        if len(before) != len(after):
+            return ""
+        return _first((str(i), a, b) for i, (a, b) in enumerate(zip(before, after, strict=True)))
+    same = before == after or (before != before and after != after)  # NaN is NaN  # noqa: PLR0124
+    return None if same else ""
+
+
+def _first(parts: Iterable[tuple[str, Any, Any]]) -> str | None:
+    for label, before, after in parts:
+        if (path := _difference(before, after)) is not None:
+            return f"{label}.{path}" if path else label
+    return None

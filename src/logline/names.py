@@ -1,0 +1,93 @@
+"""The names that key everything: operators, instances, ports, channels, events, input sets.
+
+Ids are types, never bare strings passed around. The full name of an event is
+`operator[/replica][.port]:ssn`; `.out` may be left out:
+
+    >>> event_name(InstanceName("orders"), PortName("out"), Ssn(17))
+    'orders:17'
+    >>> event_name(InstanceName("hourly"), PortName("late"), Ssn(3))
+    'hourly.late:3'
+    >>> parse_events("hourly/2.late:12..40")
+    EventRange(instance='hourly/2', port='late', first=12, last=40)
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import NamedTuple, NewType
+
+from logline.errors import BadName
+
+OperatorName = NewType("OperatorName", str)
+InstanceName = NewType("InstanceName", str)
+"""One running copy of an operator: `hourly`, or `hourly/2` when it has replicas."""
+PortName = NewType("PortName", str)
+TargetName = NewType("TargetName", str)
+PartitionName = NewType("PartitionName", str)
+ChannelName = NewType("ChannelName", str)
+"""A sender's output port joined to a receiver's input port: `orders.out>hourly.in`."""
+Ssn = NewType("Ssn", int)
+"""An event's number on its output port: 1, 2, 3, ... without gaps."""
+Serial = NewType("Serial", int)
+"""The number of an input set within its instance; (id, serial) is the set (R7)."""
+Incarnation = NewType("Incarnation", int)
+LogId = NewType("LogId", str)
+
+Atom = str | int | datetime
+InsetId = Atom | tuple[Atom, ...]
+"""The label an operator gives to an input set: an hour, a block number, a key."""
+
+OUT = PortName("out")
+IN = PortName("in")
+ERRORS = PortName("errors")
+
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
+_EVENTS = re.compile(
+    r"(?P<instance>[A-Za-z][A-Za-z0-9_-]*(?:/\d+)?)(?:\.(?P<port>[A-Za-z][A-Za-z0-9_-]*))?"
+    r":(?P<first>\d+)(?:\.\.(?P<last>\d+))?\Z"
+)
+
+
+class EventRange(NamedTuple):
+    """One event, or a run of events of one port, as a user names it."""
+
+    instance: InstanceName
+    port: PortName
+    first: Ssn
+    last: Ssn
+
+
+def is_word(text: str) -> bool:
+    """Whether `text` may name an operator, a port or a target."""
+    return bool(_WORD.match(text))
+
+
+def event_name(instance: InstanceName, port: PortName, ssn: Ssn) -> str:
+    """The short name of an event."""
+    return f"{instance}:{ssn}" if port == OUT else f"{instance}.{port}:{ssn}"
+
+
+def port_name(instance: InstanceName, port: PortName) -> str:
+    """The full name of a port, as the log's tables show it."""
+    return f"{instance}.{port}"
+
+
+def parse_events(text: str) -> EventRange:
+    """Reads `orders:17`, `hourly.late:3` or `hourly:12..40`."""
+    match = _EVENTS.match(text.strip())
+    if match is None:
+        raise BadName(
+            f"{text!r} does not name an event: write operator[/replica][.port]:ssn, "
+            "for example 'orders:17', 'hourly.late:3' or 'hourly:12..40'"
+        )
+    first = int(match["first"])
+    last = int(match["last"]) if match["last"] else first
+    if first < 1 or last < first:
+        raise BadName(f"{text!r} names no event: SSNs begin at 1 and a range rises")
+    return EventRange(InstanceName(match["instance"]), PortName(match["port"] or OUT), Ssn(first), Ssn(last))
+
+
+def channel_name(sender: InstanceName, out: PortName, receiver: InstanceName, port: PortName) -> ChannelName:
+    """The name of a channel; the same in every life and every journal."""
+    return ChannelName(f"{sender}.{out}>{receiver}.{port}")

@@ -1,0 +1,33 @@
+"""Ready-made operators, on the public Operator API alone."""
+
+from logline.operators.aggregates import Aggregates
+from logline.operators.blocks import BlockAggregate
+from logline.operators.mapping import Filter, MapBatches, MapFn, Union, Where
+from logline.operators.rebatch import Rebatch
+from logline.operators.row_answers import Row
+from logline.operators.rows import MapRows, RowFn
+from logline.operators.sink import SinkOperator
+from logline.operators.window import TumblingAggregate, WindowAggregate
+from logline.operators.windows import Events, Tumbling, Window, events, tumbling
+
+__all__ = [
+    "Aggregates",
+    "BlockAggregate",
+    "Events",
+    "Filter",
+    "MapBatches",
+    "MapFn",
+    "MapRows",
+    "Rebatch",
+    "Row",
+    "RowFn",
+    "SinkOperator",
+    "Tumbling",
+    "TumblingAggregate",
+    "Union",
+    "Where",
+    "Window",
+    "WindowAggregate",
+    "events",
+    "tumbling",
+]

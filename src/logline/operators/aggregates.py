@@ -1,0 +1,122 @@
+"""Incremental, mergeable aggregates: `agg={"total": ("amount", "sum")}`, grouped by columns.
+
+A set's state is a few small *partial* tables instead of its records: one row per group, one column per
+part (a mean is a sum and a count). Partials merge in any number; the final table is sorted by the group's
+columns and computed on one thread, so that equal sets give equal outputs, also when recovery repeats them.
+
+    >>> sums = Aggregates(["item"], {"total": ("amount", "sum")})
+    >>> batch = pa.record_batch({"item": ["b", "a", "b"], "amount": [1, 2, 3]})
+    >>> sums.final(sums.merge([sums.partial(batch), sums.partial(batch)])).to_pylist()
+    [{'item': 'a', 'total': 4}, {'item': 'b', 'total': 8}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logline.errors import OptionError, SchemaError
+from logline.graph.operator import Batch
+from logline.operators.tables import columns_of, nulls
+
+_PARTS: dict[str, tuple[str, ...]] = {
+    "sum": ("sum",),
+    "count": ("count",),
+    "min": ("min",),
+    "max": ("max",),
+    "mean": ("sum", "count"),
+}
+"""The function an author names -> the parts that are kept for it."""
+_MERGE = {"sum": "sum", "count": "sum", "min": "min", "max": "max"}
+"""How a part of several partials becomes one: counts add up."""
+
+Parts = tuple[pa.Table, ...]
+_MANY = 16
+"""Partials of one set before they are merged: a merge per event would cost as much as the partial itself."""
+
+
+class Aggregates:
+    """The aggregates of one operator: which columns group, which functions of which columns are computed."""
+
+    def __init__(self, by: Sequence[str], agg: Mapping[str, tuple[str, str]]) -> None:
+        self.by = (by,) if isinstance(by, str) else tuple(by)
+        self.agg = {name: _spec(name, spec) for name, spec in agg.items()}
+        if not self.agg:
+            raise OptionError('agg= needs at least one aggregate, as in agg={"total": ("amount", "sum")}')
+        names = [*self.by, *self.agg]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise OptionError(f"by= and agg= give the same output column twice: {', '.join(twice)}")
+        wanted = [(column, part) for column, fn in self.agg.values() for part in _PARTS[fn]]
+        self._parts = list(dict.fromkeys(wanted))
+        # Names of our own within a partial: a user's columns could collide ("amount_sum").
+        self._keys = [f"k{i}" for i in range(len(self.by))]
+        self._values = [f"v{i}" for i in range(len(self._parts))]
+
+    def partial(self, batch: Batch) -> pa.Table:
+        """The aggregates of one batch."""
+        columns = [batch[name] for name in self.by] + [batch[column] for column, _ in self._parts]
+        table = pa.Table.from_arrays(columns, names=self._keys + self._values)
+        return self._group(table, [part for _, part in self._parts])
+
+    def merge(self, partials: Sequence[pa.Table]) -> pa.Table:
+        """Several partials as one."""
+        if len(partials) == 1:
+            return partials[0]
+        return self._group(pa.concat_tables(partials), [_MERGE[part] for _, part in self._parts])
+
+    def add(self, parts: Parts, batch: Batch) -> Parts:
+        """The partials of a set with one more batch; the given ones stay as they are."""
+        more = (*parts, self.partial(batch))
+        return more if len(more) <= _MANY else (self.merge(more),)
+
+    def final(self, partial: pa.Table) -> pa.Table:
+        """The output columns: the group's, then the aggregates, sorted by group."""
+        if self._keys:
+            partial = partial.sort_by([(key, "ascending") for key in self._keys])
+        columns = [partial[key] for key in self._keys]
+        columns += [self._value(partial, column, fn) for column, fn in self.agg.values()]
+        return pa.Table.from_arrays(columns, names=[*self.by, *self.agg])
+
+    def output(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of `final` for this input; SchemaError if a column or its type won't do."""
+        for name in dict.fromkeys([*self.by, *(column for column, _ in self._parts)]):
+            if name not in schema.names:
+                raise SchemaError(f"there is no column {name!r}: the input has {columns_of(schema)}")
+        for name in self.by:
+            _probe(f"group by column {name!r}", schema, Aggregates([name], {"n of": (name, "count")}))
+        for column, fn in self.agg.values():
+            _probe(f"compute the {fn} of column {column!r}", schema, Aggregates([], {"of": (column, fn)}))
+        row = nulls(schema).to_batches()[0]
+        return self.final(self.partial(row)).schema
+
+    def _group(self, table: pa.Table, functions: Sequence[str]) -> pa.Table:
+        grouped = table.group_by(self._keys, use_threads=False)
+        made = grouped.aggregate(list(zip(self._values, functions, strict=True)))
+        names = self._keys + [f"{v}_{f}" for v, f in zip(self._values, functions, strict=True)]
+        return made.select(names).rename_columns(self._keys + self._values)
+
+    def _value(self, partial: pa.Table, column: str, fn: str) -> pa.ChunkedArray:
+        parts = [partial[self._values[self._parts.index((column, part))]] for part in _PARTS[fn]]
+        if fn != "mean":
+            return parts[0]
+        total, count = (part.cast(pa.float64(), safe=False) for part in parts)
+        return pc.divide(total, count)  # of nothing but nulls: the sum is null, and so is the mean
+
+
+def _spec(name: str, spec: object) -> tuple[str, str]:
+    if not (isinstance(spec, (tuple, list)) and len(spec) == 2 and all(isinstance(x, str) for x in spec)):
+        raise OptionError(f'agg={{{name!r}: {spec!r}}}: write (column, function), as in ("amount", "sum")')
+    column, fn = spec
+    if fn not in _PARTS:
+        raise OptionError(f"agg={{{name!r}: ...}}: there is no function {fn!r}; use {', '.join(_PARTS)}")
+    return column, fn
+
+
+def _probe(what: str, schema: pa.Schema, aggregates: Aggregates) -> None:
+    """Tries one column by itself, so that the message can name it."""
+    try:
+        aggregates.final(aggregates.partial(nulls(schema).to_batches()[0]))
+    except pa.ArrowException as error:
+        raise SchemaError(f"can't {what}: {error}: the input has {columns_of(schema)}") from error

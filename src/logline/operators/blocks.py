@@ -1,0 +1,70 @@
+"""Aggregates over blocks of n events, in order of arrival (LOG.io Examples 2 and 3).
+
+The global state counts; the id of an input set is the number of its block: 1 for the first n events, 2 for
+the next n, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+import pyarrow as pa
+
+from logline.graph.operator import Context, Emit, Event, Operator, SchemaLike
+from logline.names import InsetId
+from logline.operators.aggregates import Aggregates, Parts
+from logline.operators.windows import Events
+
+
+class Block(msgspec.Struct):
+    """The block that is being filled."""
+
+    number: int = 0
+    seen: int = 0
+    opened: datetime | None = None
+    """Only kept when the block has a time limit: a policy may log every look at the clock."""
+
+
+class BlockAggregate(Operator[Parts, Block]):
+    """One output event per block: the group's columns and the aggregates."""
+
+    State = Block
+
+    def __init__(self, window: Events, aggregates: Aggregates) -> None:
+        self.window = window
+        self.aggregates = aggregates
+
+    def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
+        return {"out": self.aggregates.output(inputs["in"])}
+
+    def assign(self, event: Event, ctx: Context[Block]) -> Sequence[InsetId]:
+        block, within = ctx.state, self.window.within
+        now = None if within is None else ctx.now()
+        if block.number == 0 or block.seen == self.window.n or self._over(block, now):
+            block.number += 1
+            block.seen = 0
+            block.opened = now
+        block.seen += 1
+        if block.seen == self.window.n:
+            ctx.fire(block.number)
+        elif within is not None and block.opened is not None:
+            # With every event: should the clock have gone back after the timer rang, this event opens the
+            # set anew (R7) and must not wait in it without a timer.
+            ctx.fire(block.number, at=block.opened + within, clock="wall")
+        return [block.number]
+
+    def _over(self, block: Block, now: datetime | None) -> bool:
+        within = self.window.within
+        if within is None or now is None or block.opened is None:
+            return False
+        return now - block.opened >= within
+
+    def update(self, inset: InsetId, acc: Parts | None, event: Event) -> Parts:
+        return self.aggregates.add(acc or (), event.batch)
+
+    def generate(self, inset: InsetId, acc: Parts, ctx: Context[Block]) -> Iterator[Emit]:
+        made = self.aggregates.final(self.aggregates.merge(acc))
+        if made.num_rows:  # a block of empty events has no groups
+            yield Emit(made)

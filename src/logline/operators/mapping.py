@@ -1,0 +1,124 @@
+"""Stateless operators on whole batches: map, filter, union.
+
+Each event is an input set of its own; `generate` sees its batch.
+
+    >>> MapBatches(lambda batch: batch.select(["id"]), pa.schema({"id": pa.int64()}))
+    MapBatches()
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logline.errors import OptionError, SchemaError
+from logline.graph.operator import (
+    ArrowArray,
+    ArrowStream,
+    Batch,
+    Context,
+    Emit,
+    Operator,
+    SchemaLike,
+    Tabular,
+)
+from logline.names import InsetId
+from logline.operators.tables import columns_of
+
+MapFn = Callable[[Batch], Tabular | Iterable[Tabular] | None]
+Where: TypeAlias = "pc.Expression | Callable[[Batch], Any]"
+"""A condition: an Arrow expression, or a function that makes a mask (Arrow, NumPy, a list of bools)."""
+
+
+class MapBatches(Operator[Batch, None]):
+    """Applies a function to each batch; every table it makes is an event of its own."""
+
+    def __init__(self, fn: MapFn, schema: pa.Schema) -> None:
+        if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+            raise OptionError("map_batches takes a plain def; for `async def` use map_rows or an Operator")
+        self.fn = fn
+        self.schema = schema
+
+    def __repr__(self) -> str:
+        return "MapBatches()"
+
+    def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
+        return {"out": self.schema}
+
+    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Emit]:
+        made = self.fn(acc)
+        if made is None:
+            return
+        # A frame may be iterable too (by column): what is tabular is one table.
+        tables: Iterable[Tabular] = (made,) if isinstance(made, (ArrowArray, ArrowStream)) else made
+        for table in tables:
+            if not isinstance(table, (ArrowArray, ArrowStream)):
+                raise TypeError(
+                    f"the function of map_batches gave a {type(table).__name__}; it gives a table "
+                    "(pyarrow, pandas, polars), several of them, or None"
+                )
+            yield Emit(table)
+
+
+class Filter(Operator[Batch, None]):
+    """Keeps the rows for which the condition is true; null is not true."""
+
+    def __init__(self, where: Where) -> None:
+        if not isinstance(where, pc.Expression) and not callable(where):
+            raise OptionError(f"filter takes an Arrow expression or a function, not {type(where).__name__}")
+        self.where = where
+
+    def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
+        schema = inputs["in"]
+        if isinstance(self.where, pc.Expression):
+            try:
+                schema.empty_table().filter(self.where)
+            except (pa.ArrowException, TypeError) as error:
+                raise SchemaError(
+                    f"the condition {self.where} can't be applied to {columns_of(schema)}: {error}"
+                ) from error
+        return {"out": schema}
+
+    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Emit]:
+        if isinstance(self.where, pc.Expression):
+            kept = acc.filter(self.where)
+        else:
+            kept = acc.filter(_mask(self.where(acc), acc.num_rows))
+        if kept.num_rows:
+            yield Emit(kept)
+
+
+class Union(Operator[Batch, None]):
+    """Passes on what comes in, from however many senders."""
+
+    def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
+        (first, schema), *others = inputs.items()
+        for port, other in others:
+            if not other.equals(schema):
+                raise SchemaError(
+                    f"a union needs the same schema everywhere: {first!r} has {columns_of(schema)}; "
+                    f"{port!r} has {columns_of(other)}"
+                )
+        return {"out": schema}
+
+    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Emit]:
+        yield Emit(acc)
+
+
+def _mask(value: Any, rows: int) -> pa.BooleanArray:
+    if isinstance(value, ArrowStream) and not isinstance(value, (pa.Array, ArrowArray)):
+        value = pa.chunked_array(value)
+    if isinstance(value, pa.ChunkedArray):
+        value = value.combine_chunks()
+    mask = value if isinstance(value, pa.Array) else pa.array(value)
+    if pa.types.is_null(mask.type):  # an empty list, or nothing but None
+        mask = mask.cast(pa.bool_())
+    if not pa.types.is_boolean(mask.type):
+        raise TypeError(f"the function of filter gave {mask.type} values; it gives one bool per row")
+    if len(mask) != rows:
+        raise ValueError(f"the function of filter gave {len(mask)} values for {rows} rows")
+    return mask

@@ -1,0 +1,126 @@
+"""How map_rows calls its function: so many at once, so many per minute, each with a time limit and retries.
+
+Everything here lives on the event loop of one life: it is made when first needed and forgotten in `open`, so
+that the operator can be shipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+from logline.errors import AnswerMismatch, EngineError, LogError, OptionError
+from logline.graph.durations import duration
+from logline.graph.model import Retry
+from logline.graph.operator import Context
+
+ENGINE_ERRORS = (LogError, AnswerMismatch, EngineError)
+"""What a `ctx.call` inside the function may raise that is no failure of the row: a life that was fenced off
+must not drop or divert it, nor try again."""
+
+
+class Slot:
+    """The right to be in flight; may be freed more than once."""
+
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots: asyncio.Semaphore | None = slots
+
+    def free(self, _: object = None) -> None:
+        if self._slots is not None:
+            self._slots.release()
+            self._slots = None
+
+
+class Caller:
+    """Calls one function, for all input sets of one operator."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        concurrency: int,
+        rate: tuple[int, timedelta] | None,
+        timeout: timedelta | None,
+        retry: Retry,
+    ) -> None:
+        if timeout is not None and timeout <= timedelta(0):
+            raise OptionError(f"timeout={timeout}: the time must be positive")
+        if retry.attempts < 1:
+            raise OptionError(f"Retry(attempts={retry.attempts}): there must be at least one try")
+        self._fn = fn
+        self._concurrency = concurrency
+        self._gap = None if rate is None else (rate[1] / rate[0]).total_seconds()
+        self._timeout = None if timeout is None else timeout.total_seconds()
+        self._retry = retry
+        self._wait = duration(retry.wait).total_seconds()
+        self._async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
+            getattr(fn, "__call__", None)  # noqa: B004 - an object whose __call__ is async
+        )
+        self.open()
+
+    def open(self) -> None:
+        """A life begins."""
+        self._slots: asyncio.Semaphore | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._next = 0.0
+
+    def close(self) -> None:
+        """Threads end with the call they are in; a life does not wait for one that hangs."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+
+    async def slot(self) -> Slot:
+        """Waits until another row may be in flight."""
+        if self._slots is None:
+            self._slots = asyncio.Semaphore(self._concurrency)
+        await self._slots.acquire()
+        return Slot(self._slots)
+
+    async def ask(self, row: dict[str, Any], ctx: Context[Any], check: Callable[[object], Any]) -> Any:
+        """The function's answer, checked; tried again as `retry` says."""
+        wait = self._wait
+        for attempt in range(1, self._retry.attempts + 1):
+            await self._pace()
+            try:
+                async with asyncio.timeout(self._timeout):
+                    return check(await self._call(row, ctx.again()))
+            except ENGINE_ERRORS:
+                raise
+            except self._retry.on as error:
+                # What is no Exception is the life's end (a cancellation, say), whatever `on` says.
+                if attempt == self._retry.attempts or not isinstance(error, Exception):
+                    raise
+            await asyncio.sleep(wait)
+            wait *= self._retry.factor
+        raise AssertionError("the last try returns or raises")
+
+    async def _pace(self) -> None:
+        """Evenly spaced starts: a burst at the start of each minute is what rate limits punish."""
+        if self._gap is None:
+            return
+        now = asyncio.get_running_loop().time()
+        start = max(now, self._next)
+        self._next = start + self._gap
+        await asyncio.sleep(start - now)
+
+    async def _call(self, row: dict[str, Any], ctx: Context[Any]) -> Any:
+        if self._async:
+            return await self._fn(row, ctx)
+        # Always on a thread, also one at a time: the function may block, and its ctx.call must be able to.
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="map_rows")
+        threads = self._threads
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(threads, self._fn, row, ctx)
+        except asyncio.CancelledError:
+            # Its thread goes on. The next try must not queue behind it: fresh threads for all that follow.
+            threads.shutdown(wait=False)
+            if self._threads is threads:
+                self._threads = None
+            raise
+        return await answer if inspect.isawaitable(answer) else answer

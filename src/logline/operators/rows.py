@@ -1,0 +1,143 @@
+"""A function per row, for slow calls to the outside: a model, a REST lookup (R9).
+
+Every row is one `ctx.call` of its own: its answer is in the log as soon as it is there, and a crash does not
+pay again for rows that were answered. Rate, timeout and retry are inside that call, so that a kept answer
+waits for none of them.
+
+    async def score(row, ctx):
+        return {"id": row["id"], "score": await model(row["text"], key=ctx.id)}
+
+    orders.map_rows("score", score, schema="id long, score double", concurrency=50, rate="600/min")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+import pyarrow as pa
+
+from logline.errors import OptionError
+from logline.graph.durations import duration
+from logline.graph.durations import rate as parse_rate
+from logline.graph.model import OnError, Retry
+from logline.graph.operator import Batch, Context, Duration, Emit, Operator, Reject, SchemaLike
+from logline.names import InsetId
+from logline.operators.checks import at_least_one
+from logline.operators.row_answers import Row, plain_answer
+from logline.operators.row_calls import ENGINE_ERRORS, Caller, Slot
+
+RowFn = Callable[[Row, Context[None]], Row | Awaitable[Row | None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """A row whose function raised, after all tries."""
+
+    error: Exception
+
+
+class MapRows(Operator[Batch, None]):
+    """Applies a function to each row; the rows of an event leave as one event, in their order."""
+
+    def __init__(
+        self,
+        fn: RowFn,
+        schema: pa.Schema,
+        *,
+        concurrency: int = 1,
+        rate: str | None = None,
+        timeout: Duration | None = None,
+        retry: Retry | None = None,
+        on_error: OnError = "stop",
+    ) -> None:
+        if on_error not in get_args(OnError):
+            raise OptionError(f"on_error={on_error!r}: use {', '.join(get_args(OnError))}")
+        self.fn = fn
+        self.schema = schema
+        self.on_error = on_error
+        self._calls = Caller(
+            fn,
+            concurrency=at_least_one(concurrency, "concurrency"),
+            rate=None if rate is None else parse_rate(rate),
+            timeout=None if timeout is None else duration(timeout),
+            retry=retry or Retry(attempts=1),
+        )
+
+    def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
+        return {"out": self.schema}
+
+    def open(self, ctx: Context[None]) -> None:
+        self._calls.open()
+
+    def close(self) -> None:
+        self._calls.close()
+
+    async def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> AsyncIterator[Emit | Reject]:
+        outcomes = await self._all(acc.to_pylist(), ctx)
+        rows = [outcome for outcome in outcomes if isinstance(outcome, dict)]
+        if rows:
+            yield Emit(pa.RecordBatch.from_pylist(rows, schema=self.schema))
+        for index, outcome in enumerate(outcomes):
+            if isinstance(outcome, _Failed):
+                yield Reject(acc.slice(index, 1), "".join(traceback.format_exception(outcome.error)))
+
+    async def _all(self, rows: list[Row], ctx: Context[None]) -> list[Row | _Failed | None]:
+        tasks: list[asyncio.Task[Row | _Failed | None]] = []
+        stop = asyncio.Event()
+        try:
+            for index, row in enumerate(rows):
+                slot = await self._calls.slot()
+                if stop.is_set():
+                    slot.free()
+                    break
+                task = asyncio.create_task(self._one(index, row, ctx, slot, stop))
+                task.add_done_callback(slot.free)  # however it ends, and if it never began
+                tasks.append(task)
+            # After a failure no row is begun, but those in flight end: their answers are paid for.
+            outcomes = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if stop.is_set():
+            raise next(outcome.error for outcome in outcomes if isinstance(outcome, _Failed))
+        return outcomes
+
+    async def _one(
+        self, index: int, row: Row, ctx: Context[None], slot: Slot, stop: asyncio.Event
+    ) -> Row | _Failed | None:
+        row_ctx = ctx.row(index)
+
+        # The log shows the user's function as the one that was called, with the row as its argument.
+        @functools.wraps(self.fn)
+        async def ask(row: Row) -> Row | None:
+            try:
+                kept: Row | None = await self._calls.ask(row, row_ctx, self._check)
+                return kept
+            except Exception:
+                if self.on_error == "stop":
+                    stop.set()  # before the slot is free, or another row would begin
+                raise
+            finally:
+                slot.free()  # the next row need not wait for the commit of this answer
+
+        try:
+            answer: Row | None = await row_ctx.call(ask, row)
+            return answer
+        except ENGINE_ERRORS:
+            raise
+        except Exception as error:
+            if self.on_error == "drop":
+                ctx.count("dropped")
+                return None
+            if self.on_error == "stop":
+                error.add_note(f"in row {index} of its event: {row!r:.500}")
+                stop.set()  # also when the call itself failed: on an answer that can't be logged, say
+            return _Failed(error)
+
+    def _check(self, answer: object) -> Row | None:
+        return plain_answer(answer, self.schema)

@@ -1,0 +1,126 @@
+"""Aggregates over windows of event time (LOG.io Examples 4 and 7).
+
+The id of an input set is the start of its window; an event with records of several windows belongs to
+several sets. A window is generated when the watermark reaches its end. Records of a window that has closed
+leave on port `late`, as do records without a time: nothing is dropped in silence.
+
+    orders.window("hourly", ll.tumbling("1h", on="date"), by=["item_id"], agg={"total": ("amount", "sum")})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logline.errors import OptionError, SchemaError
+from logline.graph.operator import Batch, Context, Emit, Event, Operator, SchemaLike
+from logline.names import InsetId
+from logline.operators.aggregates import Aggregates, Parts
+from logline.operators.blocks import BlockAggregate
+from logline.operators.event_time import TimeAxis
+from logline.operators.tables import columns_of
+from logline.operators.windows import Events, Tumbling, Window
+
+START, END = "window_start", "window_end"
+_LATE = "late"
+
+
+def WindowAggregate(  # reads as a constructor: one class per kind of window
+    window: Window, by: Sequence[str], agg: Mapping[str, tuple[str, str]]
+) -> Operator[Any, Any]:
+    """The operator that computes these aggregates over these windows."""
+    aggregates = Aggregates(by, agg)
+    match window:
+        case Tumbling():
+            return TumblingAggregate(window, aggregates)
+        case Events():
+            return BlockAggregate(window, aggregates)
+    raise OptionError(f"{window!r} is not a window: use ll.tumbling(...) or ll.events(...)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """The event state of one window."""
+
+    axis: TimeAxis
+    parts: Parts
+
+
+class TumblingAggregate(Operator[_Open | Batch, None]):
+    """One output event per window: its bounds, the group's columns, the aggregates."""
+
+    def __init__(self, window: Tumbling, aggregates: Aggregates) -> None:
+        if taken := {START, END} & {*aggregates.by, *aggregates.agg}:
+            raise OptionError(f"the window adds the column {taken.pop()!r} itself; give yours another name")
+        self.window = window
+        self.aggregates = aggregates
+        # The engine keeps the event clock of an operator that says which column holds the time.
+        self.time = {"in": window.on}
+        self.lateness = window.lateness
+        self.idle = window.idle
+
+    def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
+        schema = inputs["in"]
+        if self.window.on not in schema.names:
+            raise SchemaError(f"there is no time column {self.window.on!r}: the input has {columns_of(schema)}")
+        bound = TimeAxis.of(schema.field(self.window.on).type, self.window.size).type
+        bounds = [pa.field(START, bound), pa.field(END, bound)]
+        return {"out": pa.schema([*bounds, *self.aggregates.output(schema)]), _LATE: schema}
+
+    def assign(self, event: Event, ctx: Context[None]) -> Mapping[InsetId, Any]:
+        axis, ticks = self._times(event.batch)
+        sets: dict[InsetId, Any] = {}
+        closed: list[datetime] = []
+        for tick in axis.starts(ticks):
+            start, end = axis.instant(tick), axis.instant(tick + axis.size)
+            if ctx.watermark is not None and end <= ctx.watermark:
+                closed.append(start)
+            else:
+                sets[start] = None
+                ctx.fire(start, at=end, clock="event")
+        if closed or ticks.null_count:
+            late = (_LATE, event.name)
+            # The note holds what `update` can't know: which windows had closed when the event came.
+            sets[late] = closed
+            ctx.fire(late)
+        return sets
+
+    def update(self, inset: InsetId, acc: _Open | Batch | None, event: Event) -> _Open | Batch:
+        axis, ticks = self._times(event.batch)
+        if not isinstance(inset, datetime):
+            starts = pa.array([axis.tick(start) for start in event.note], pa.int64())
+            late = pc.is_in(axis.floor(ticks), value_set=starts)
+            return event.batch.filter(pc.or_(late, pc.is_null(ticks)))
+        mask = axis.within(ticks, axis.tick(inset))
+        # The usual case, an event within one window, is spared the copy.
+        whole = not ticks.null_count and pc.all(mask, min_count=0).as_py()
+        rows = event.batch if whole else event.batch.filter(mask)
+        parts = acc.parts if isinstance(acc, _Open) else ()
+        return _Open(axis, self.aggregates.add(parts, rows))
+
+    def generate(self, inset: InsetId, acc: _Open | Batch, ctx: Context[None]) -> Iterator[Emit]:
+        if not isinstance(acc, _Open):
+            timeless = acc[self.window.on].null_count
+            if timeless:
+                ctx.count("no_time", timeless)
+            if acc.num_rows > timeless:
+                ctx.count("late", acc.num_rows - timeless)
+            yield Emit(acc, _LATE)
+            return
+        assert isinstance(inset, datetime)
+        made = self.aggregates.final(self.aggregates.merge(acc.parts))
+        start = acc.axis.tick(inset)
+        for position, (name, tick) in enumerate([(START, start), (END, start + acc.axis.size)]):
+            bound = pa.repeat(pa.scalar(tick, acc.axis.type), made.num_rows)
+            made = made.add_column(position, name, bound)
+        yield Emit(made)
+
+    def _times(self, batch: Batch) -> tuple[TimeAxis, pa.Array]:
+        column = batch[self.window.on]
+        axis = TimeAxis.of(column.type, self.window.size)
+        return axis, axis.ticks(column)

@@ -1,0 +1,466 @@
+"""The facade: `Pipeline` and `Stream`, with which an author puts a graph together and starts it.
+
+An *event* is a batch of records. Every call makes one operator, checks it as far as it can be checked by
+itself, and adds it to the graph; a call that fails adds nothing. `check` and `start` look at the whole.
+
+>>> import pyarrow as pa
+>>> import pyarrow.compute as pc
+>>> from logline.connectors import sinks, sources
+>>> p = Pipeline("sales")
+>>> orders = p.source("orders", sources.batches([pa.table({"item": ["a", "b"], "amount": [3, 40]})]))
+>>> large = orders.filter("large", pc.field("amount") > 10)
+>>> large.sink("store", sinks.collect())
+>>> print(p)
+pipeline 'sales'
+  orders  source Batches -> large
+  large   middle Filter -> store
+  store   sink Collect
+>>> print(p.check())
+pipeline 'sales'
+  guarantees:
+    store: exactly once (positioned)
+  groups:
+    orders: orders
+    large: large
+    store: store
+  warnings: none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args
+
+import pyarrow as pa
+
+from logline.errors import BadName, DefinitionError, GraphError, LoglineError, OptionError
+from logline.graph.connector import Sink, Source
+from logline.graph.drawing import draw_svg, draw_text
+from logline.graph.durations import duration
+from logline.graph.evolve import compare, record
+from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node, NodeOptions, Scope
+from logline.graph.operator import Duration, Operator, SchemaLike
+from logline.graph.options import Options, resolve
+from logline.graph.probe import probe
+from logline.graph.report import Report, report
+from logline.graph.sample import sample_of
+from logline.graph.schemas import schema as read_schema
+from logline.graph.validate import NAME_RULE, check_node, port_schema, validate
+from logline.names import ERRORS, IN, OUT, OperatorName, PortName, TargetName, is_word
+from logline.operators import (
+    Filter,
+    MapBatches,
+    MapFn,
+    MapRows,
+    Rebatch,
+    RowFn,
+    SinkOperator,
+    Union,
+    Where,
+    Window,
+    WindowAggregate,
+)
+
+if TYPE_CHECKING:
+    from logline.runtime.run import Run
+
+Engine = Literal["spark", "inline"]
+Durability = Literal["disk", "process"]
+Resume = Literal["auto", "never", "must"]
+Until = Literal["end", "now"]
+M = TypeVar("M")
+
+
+class Settings(TypedDict, total=False):
+    """How a pipeline is started; see `Pipeline.start`."""
+
+    spark: Any
+    engine: Engine
+    durability: Durability
+    resume: Resume
+    until: Until
+    takeover: bool
+
+
+class Stream:
+    """One output port of an operator; `s["late"]` and `s["errors"]` are its siblings."""
+
+    def __init__(self, pipeline: Pipeline, operator: OperatorName, port: PortName) -> None:
+        self.pipeline = pipeline
+        self.operator = operator
+        self.port = port
+
+    @property
+    def name(self) -> str:
+        """The port's name: `hourly`, or `hourly.late`."""
+        return self.operator if self.port == OUT else f"{self.operator}.{self.port}"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the port's events."""
+        return self._ports[self.port]
+
+    @property
+    def _ports(self) -> Mapping[PortName, pa.Schema]:
+        return self.pipeline.graph().nodes[self.operator].outputs
+
+    def __getitem__(self, port: str) -> Stream:
+        """Another output port of the same operator."""
+        if port not in self._ports:
+            raise BadName(f"operator {self.operator!r} has no output port {port!r}; it has {', '.join(self._ports)}")
+        return Stream(self.pipeline, self.operator, PortName(port))
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{field.name} {field.type}" for field in self.schema)
+        return f"Stream({self.name!r}: {columns})"
+
+    # ---- operators ------------------------------------------------------------------------------------
+
+    def map_batches(
+        self, name: str, fn: MapFn, *, schema: SchemaLike | None = None, **options: Unpack[Options]
+    ) -> Stream:
+        """Applies `fn` to each batch. It gives a table, several tables (an event each), or None.
+
+        Without `schema=` the function is called once, now, with an empty batch, to see what it makes.
+        """
+        op = _made(name, MapBatches, fn, self.schema if schema is None else _made(name, read_schema, schema))
+        if schema is None:
+            op = MapBatches(fn, probe(name, fn, self.schema))
+        return self._then(name, op, resolve(name, "operator", options))
+
+    def map_rows(self, name: str, fn: RowFn, *, schema: SchemaLike, **options: Unpack[Options]) -> Stream:
+        """Applies `fn(row, ctx)`, a `def` or an `async def`, to each row; it gives a row or None.
+
+        For slow calls to the outside: `concurrency` rows are in flight at once, each row's answer is kept
+        as it comes, and a crash does not pay again for rows that were answered.
+        """
+        resolved = resolve(name, "operator", options, also=("rate", "timeout"))
+        op = _made(
+            name,
+            MapRows,
+            fn,
+            _made(name, read_schema, schema),
+            concurrency=resolved.concurrency,
+            rate=resolved.rate,
+            timeout=resolved.timeout,
+            retry=resolved.retry,
+            on_error=resolved.on_error,
+        )
+        # A row is tried again by itself; were its event tried again too, attempts would multiply.
+        return self._then(name, op, replace(resolved, retry=None))
+
+    def filter(self, name: str, where: Where, **options: Unpack[Options]) -> Stream:
+        """Keeps the rows for which an Arrow expression, or a function of the batch, is true."""
+        return self._then(name, _made(name, Filter, where), resolve(name, "operator", options))
+
+    def rebatch(self, name: str, *, rows: int, within: Duration, **options: Unpack[Options]) -> Stream:
+        """Events of exactly `rows` records, or fewer once `within` has passed."""
+        return self._then(name, _made(name, Rebatch, rows, within), resolve(name, "operator", options))
+
+    def window(
+        self,
+        name: str,
+        window: Window,
+        *,
+        by: Sequence[str] = (),
+        agg: Mapping[str, tuple[str, str]],
+        **options: Unpack[Options],
+    ) -> Stream:
+        """Aggregates over windows, `agg={"total": ("amount", "sum")}`, grouped by columns.
+
+        Windows of time add the columns window_start and window_end; late records leave on port `late`.
+        """
+        op = _made(name, WindowAggregate, window, by, agg)
+        return self._then(name, op, resolve(name, "operator", options))
+
+    def union(self, name: str, *others: Stream, **options: Unpack[Options]) -> Stream:
+        """The events of this stream and of others with the same schema, each as it comes."""
+        if not others:
+            raise GraphError(f"operator {name!r}: a union needs at least one other stream")
+        return self.pipeline._add(name, Union(), {IN: (self, *others)}, resolve(name, "operator", options))
+
+    def apply(
+        self,
+        name: str,
+        op: Operator[Any, Any],
+        *,
+        by: Sequence[str] = (),
+        targets: Mapping[str, Sink] | None = None,
+        **options: Unpack[Options],
+    ) -> Stream:
+        """A custom operator with one input port; the stream is its first output port."""
+        inputs = tuple(getattr(op, "inputs", (IN,)))
+        if len(inputs) != 1:
+            raise GraphError(
+                f"operator {name!r} has the input ports {', '.join(inputs)}: "
+                "apply() connects one; use Pipeline.operator(name, op, inputs={port: stream})"
+            )
+        keys = {inputs[0]: by} if by else {}
+        return self.pipeline.operator(name, op, {inputs[0]: self}, by=keys, targets=targets, **options)
+
+    def sink(self, name: str, target: Sink, **options: Unpack[Options]) -> None:
+        """Writes each event to `target`, in order, once."""
+        resolved = resolve(name, "sink", options)
+        self.pipeline._add(name, SinkOperator(), {IN: (self,)}, resolved, {"out": target})
+
+    def _then(self, name: str, op: Operator[Any, Any], options: NodeOptions) -> Stream:
+        return self.pipeline._add(name, op, {IN: (self,)}, options)
+
+    def preview(self, rows: int = 20) -> pa.Table:
+        """The first rows of a sample, computed in this process: no log, and nothing is written."""
+        if rows < 1:
+            raise OptionError(f"preview(rows={rows}): ask for at least one row")
+        sample = sample_of(self.pipeline.graph(), self.operator)
+        validate(sample)
+        from logline.runtime import launch
+
+        return launch.preview(sample, self.operator, self.port, rows)
+
+
+class Pipeline:
+    """A graph of operators, in the making; the name keys its log."""
+
+    def __init__(self, name: str) -> None:
+        if not _is_name(name):
+            raise BadName(f"{name!r} can't name a pipeline: {NAME_RULE}")
+        self.name = name
+        self._nodes: dict[OperatorName, Node] = {}
+        self._connections: list[Connection] = []
+        self._scopes: list[Scope] = []
+
+    def graph(self) -> Graph:
+        """The graph as it is now; for tools and tests."""
+        return Graph(self.name, dict(self._nodes), tuple(self._connections), tuple(self._scopes))
+
+    # ---- building -------------------------------------------------------------------------------------
+
+    def source(
+        self,
+        name: str,
+        source: Source,
+        *,
+        rows: int = 10_000,
+        within: Duration = "100ms",
+        **options: Unpack[Options],
+    ) -> Stream:
+        """Reads from outside; an event has at most `rows` records, gathered for at most `within`."""
+        self._check_free(name)
+        if not isinstance(source, Source):
+            raise DefinitionError(
+                f"source {name!r}: {type(source).__name__} is not a Source: take one of logline.sources"
+            )
+        resolved = resolve(name, "source", {"rows": rows, "within": within, **options})
+        outputs = {OUT: getattr(source, "schema", pa.schema([]))}
+        return self._commit(Node(OperatorName(name), source, None, (), outputs, {}, resolved), ())
+
+    def operator(
+        self,
+        name: str,
+        op: Operator[Any, Any],
+        inputs: Mapping[str, Stream],
+        *,
+        by: Mapping[str, Sequence[str]] | None = None,
+        targets: Mapping[str, Sink] | None = None,
+        **options: Unpack[Options],
+    ) -> Stream:
+        """A custom operator; `inputs` connects its input ports. The stream is its first output port."""
+        if by:
+            raise OptionError(
+                f"operator {name!r}: by= is not honoured yet: it splits events over replicas, and there is only one"
+            )
+        resolved = resolve(name, "operator", options, also=("accept",) if targets else ())
+        return self._add(name, op, {port: (stream,) for port, stream in inputs.items()}, resolved, targets)
+
+    def lineage(
+        self, start: Stream | str | None = None, target: Stream | str | None = None, *, keep: Duration = "7d"
+    ) -> None:
+        """Captures lineage on all paths between two output ports, or everywhere; kept for `keep`."""
+        try:
+            kept = duration(keep)
+        except OptionError as error:
+            raise OptionError(f"lineage: keep: {error}") from None
+        self._scopes.append(Scope(self._port(start), self._port(target), kept))
+
+    def _port(self, port: Stream | str | None) -> tuple[OperatorName, PortName] | None:
+        if port is None:
+            return None
+        if isinstance(port, str):
+            operator, _, out = port.partition(".")
+            if OperatorName(operator) not in self._nodes:
+                known = ", ".join(self._nodes) or "none"
+                raise BadName(f"lineage: there is no operator {operator!r}; there are {known}")
+            port = Stream(self, OperatorName(operator), OUT)[out or OUT]
+        self._check_ours("lineage", port)
+        return port.operator, port.port
+
+    def _add(
+        self,
+        name: str,
+        op: Operator[Any, Any],
+        inputs: Mapping[str, Sequence[Stream]],
+        options: NodeOptions,
+        targets: Mapping[str, Sink] | None = None,
+    ) -> Stream:
+        self._check_free(name)
+        if not isinstance(op, Operator):
+            raise DefinitionError(
+                f"operator {name!r}: {op!r} is not an Operator: make an instance of a subclass of Operator"
+            )
+        ports = tuple(PortName(port) for port in op.inputs)
+        for port, streams in inputs.items():
+            if port not in ports:
+                raise BadName(f"operator {name!r} has no input port {port!r}; it has {', '.join(ports)}")
+            for stream in streams:
+                self._check_ours(f"operator {name!r}", stream)
+        for port in ports:
+            if port not in inputs:
+                raise GraphError(
+                    f"operator {name!r}: the input port {port!r} is not connected: "
+                    f"connect a stream to it, as in inputs={{{str(port)!r}: stream}}"
+                )
+        for target, sink in (targets or {}).items():
+            if not isinstance(sink, Sink):
+                raise DefinitionError(
+                    f"operator {name!r}: the target {target!r} is a {type(sink).__name__}, not a Sink: "
+                    "take one of logline.sinks"
+                )
+        node = Node(
+            OperatorName(name),
+            None,
+            op,
+            ports,
+            _outputs(name, op, inputs),
+            {TargetName(target): sink for target, sink in (targets or {}).items()},
+            options,
+        )
+        return self._commit(
+            node,
+            tuple(
+                Connection(stream.operator, stream.port, node.name, PortName(port))
+                for port, streams in inputs.items()
+                for stream in streams
+            ),
+        )
+
+    def _commit(self, node: Node, connections: tuple[Connection, ...]) -> Stream:
+        """Adds an operator that is right by itself; one that is not leaves no trace, so that a notebook can
+        try again."""
+        graph = Graph(self.name, {**self._nodes, node.name: node}, (*self._connections, *connections))
+        check_node(graph, node)
+        self._nodes[node.name] = node
+        self._connections.extend(connections)
+        return Stream(self, node.name, next(iter(node.outputs)))
+
+    def _check_free(self, name: str) -> None:
+        if not _is_name(name):
+            raise BadName(f"{name!r} can't name an operator: {NAME_RULE}")
+        if name in self._nodes:
+            raise BadName(
+                f"there is already an operator {name!r} in pipeline {self.name!r}: names key the recovery, "
+                "choose another one"
+            )
+
+    def _check_ours(self, what: str, stream: Stream) -> None:
+        if not isinstance(stream, Stream):
+            raise GraphError(f"{what}: {stream!r} is not a stream: pass what source() or an operator returned")
+        if stream.pipeline is not self:
+            raise GraphError(
+                f"{what}: the stream {stream.name!r} belongs to pipeline {stream.pipeline.name!r}, "
+                f"this is {self.name!r}: a stream can't cross pipelines"
+            )
+
+    # ---- looking --------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        return draw_text(self.graph())
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r}, {len(self._nodes)} operators)"
+
+    def _repr_html_(self) -> str:
+        return draw_svg(self.graph())
+
+    def check(self, log: str | None = None) -> Report:
+        """Whether it can run, with which guarantees, and what changed against `log`. Moves nothing."""
+        graph = self.graph()
+        validate(graph)
+        if log is None:
+            return report(graph)
+        from logline.runtime import launch
+
+        before = launch.recorded(log)
+        return report(graph, None if before is None else compare(before, record(graph)))
+
+    # ---- running --------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        log: str | None = None,
+        *,
+        spark: Any = None,
+        engine: Engine = "spark",
+        durability: Durability = "disk",
+        resume: Resume = "auto",
+        until: Until = "end",
+        takeover: bool = False,
+    ) -> Run:
+        """Starts, or goes on with, the run that `log` holds; without a log a temporary one is used.
+
+        `resume`: "never" wants a fresh log, "must" one that has been used. `until="now"`: sources read what
+        is there when they start, then end. `takeover=True` fences another run that holds the log.
+        """
+        _one_of("engine", engine, Engine)
+        _one_of("durability", durability, Durability)
+        _one_of("resume", resume, Resume)
+        _one_of("until", until, Until)
+        if engine == "spark":
+            raise OptionError("engine='spark' is not available in this version: use engine='inline'")
+        if spark is not None:
+            raise OptionError("spark= is of no use to engine='inline', which has no JVM: leave it out")
+        if durability != "disk":
+            raise OptionError("durability= is not honoured yet by engine='inline': leave it out")
+        graph = self.graph()
+        validate(graph)
+        from logline.runtime import launch
+
+        return launch.start_inline(graph, log=log, resume=resume, until=until, takeover=takeover)
+
+    def run(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:
+        """Starts and waits until the pipeline has finished; Ctrl-C stops it. Settings as for `start`."""
+        run = self.start(log, **settings)
+        try:
+            run.wait()
+        except KeyboardInterrupt:
+            run.stop()
+        return run
+
+
+def _outputs(name: str, op: Operator[Any, Any], inputs: Mapping[str, Sequence[Stream]]) -> dict[PortName, pa.Schema]:
+    """Every output port with its schema; `errors` comes last, so that the first one is the author's."""
+    schemas = {
+        str(port): port_schema(name, port, [(stream.name, stream.schema) for stream in streams])
+        for port, streams in inputs.items()
+    }
+    declared = _made(name, op.schemas, schemas)
+    if ERRORS in declared:
+        raise GraphError(f"operator {name!r}: the port 'errors' is Logline's own: give your output port another name")
+    outputs = {PortName(port): _made(name, read_schema, like) for port, like in declared.items()}
+    return {**outputs, ERRORS: ERRORS_SCHEMA}
+
+
+def _made(name: str, make: Callable[..., M], *args: Any, **more: Any) -> M:
+    """Calls `make`; what it finds wrong is said with the operator's name."""
+    try:
+        return make(*args, **more)
+    except LoglineError as error:
+        raise type(error)(f"operator {name!r}: {error}") from error
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and is_word(value)
+
+
+def _one_of(option: str, value: object, kind: Any) -> None:
+    if value not in get_args(kind):
+        raise OptionError(f"{option}={value!r}: take one of {', '.join(map(repr, get_args(kind)))}")

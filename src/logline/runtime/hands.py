@@ -1,0 +1,372 @@
+"""The hands: they run `generate`, each kind of user code where it belongs (Algorithm 3).
+
+- `NearHands`: plain code, one set at a time, on the engine's own thread. A `ctx.call` in it makes the engine
+  commit there and then (`settle`).
+- `ThreadHands`: plain code, several sets at once, each on a thread that may block.
+- `LoopHands`: `async def`, any number of sets at once on one event loop.
+
+What comes of it is reported as stimuli. A slow set does not hold back the ones before it: results are
+reported as they come when a run takes long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from logline.engine import actions as do
+from logline.engine import stimuli as on
+from logline.engine.desk import Desk, Services, failure_of
+from logline.engine.image import Answer, own_id
+from logline.engine.results import Produced, Result
+from logline.errors import LogError
+from logline.graph.operator import Made, Operator
+from logline.names import Serial
+from logline.runtime.context import Gate, SetContext
+from logline.runtime.payloads import Payloads
+
+Key = tuple[Serial, int, int]
+Report = Callable[[on.Stimulus], None]
+
+
+class Abandoned(BaseException):
+    """The life is over while user code waits for an answer; not an Exception, so that it is not caught there."""
+
+
+class Hands(Protocol):
+    """Runs sets and reports."""
+
+    def start(self, jobs: Sequence[do.Job]) -> None: ...
+
+    def permit(self, key: Key) -> None: ...
+
+    def release(self, answers: Sequence[Answer]) -> None: ...
+
+    def close(self) -> None:
+        """Ends whatever still runs; it reports nothing any more."""
+
+
+class Bench:
+    """What all hands share: from a job to a context, from what is yielded to a result."""
+
+    def __init__(
+        self,
+        op: Operator[Any, Any],
+        desk: Desk,
+        services: Services,
+        payloads: Payloads,
+        report: Report,
+        retry_on: tuple[type[BaseException], ...],
+    ) -> None:
+        self.op = op
+        self.desk = desk
+        self.services = services
+        self.payloads = payloads
+        self.report = report
+        self.retry_on = retry_on
+
+    def begin(self, job: do.Job, gate: Gate) -> Any:
+        """Calls `generate`; nothing of a generator runs yet."""
+        known = self.desk.sets[job.serial]
+        inset = known.name()
+        kept = {(a.row, a.n): a for a in job.answers}
+        ctx = SetContext(self.desk, self.services, gate, job.serial, inset, known.members, job.cause, kept)
+        return self.op.generate(inset, known.acc, ctx)
+
+    def made(self, serial: Serial, made: Made) -> Produced:
+        """One thing that was yielded."""
+        known = self.desk.sets[serial]
+        return self.payloads.made(known.name(), made, _Names(known.members))
+
+    def done(self, serial: Serial, outputs: Iterable[Produced]) -> Result:
+        """The set is generated; its event state is not needed any more."""
+        self.desk.drop(serial)
+        return Result(serial, tuple(outputs))
+
+    def failed(self, serial: Serial, error: BaseException) -> Result:
+        """User code raised."""
+        return Result(serial, failure=failure_of(error, self.retry_on))
+
+
+class _Names(Sequence[str]):
+    """The names of a set's events, made when somebody looks."""
+
+    def __init__(self, members: Sequence[Any]) -> None:
+        self._members = members
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __getitem__(self, index: Any) -> Any:
+        return str(own_id(self._members[index]))
+
+
+def plain(made: Any, name: str) -> Iterable[Made]:
+    """What a plain `generate` returned, as something to iterate."""
+    if made is None:
+        return ()
+    if (
+        isinstance(made, Iterable)
+        and not hasattr(made, "__arrow_c_stream__")
+        and not hasattr(made, "__arrow_c_array__")
+    ):
+        return made
+    raise TypeError(f"{name}.generate() must yield (or return an iterable of) batches, Emit, Write or Reject")
+
+
+class NearHands:
+    """Plain code on the engine's own thread."""
+
+    def __init__(self, bench: Bench, settle: Callable[[on.Stimulus, Key], None], *, writer: bool) -> None:
+        self._bench = bench
+        self._settle = settle
+        self._writer = writer
+        self._results: list[Result] = []
+
+    def start(self, jobs: Sequence[do.Job]) -> None:
+        bench, results = self._bench, self._results
+        for job in jobs:
+            try:
+                made = bench.begin(job, self)
+                outputs = [bench.made(job.serial, m) for m in plain(made, type(bench.op).__name__)]
+            except LogError:
+                raise  # the life is over (fenced), whatever user code would make of it
+            except Exception as error:
+                results.append(bench.failed(job.serial, error))
+            else:
+                results.append(bench.done(job.serial, outputs))
+        self._flush()
+
+    def _flush(self) -> None:
+        """What is finished need not wait for a call of a later set."""
+        if self._results:
+            results = list(self._results)
+            self._results.clear()
+            self._bench.report(on.Generated(results))
+
+    def is_async(self) -> bool:
+        return False
+
+    def want(self, serial: Serial, row: int, n: int) -> None:
+        if self._writer:
+            self._flush()
+            self._settle(on.CallWanted(serial, row, n), (serial, row, n))
+
+    def keep(self, answer: Answer) -> None:
+        self._flush()
+        self._settle(on.Answered(answer), (answer.serial, answer.row, answer.n))
+
+    async def want_async(self, serial: Serial, row: int, n: int) -> None:
+        raise AssertionError("plain code does not await")
+
+    async def keep_async(self, answer: Answer) -> None:
+        raise AssertionError("plain code does not await")
+
+    def permit(self, key: Key) -> None:
+        """Seen by `settle`."""
+
+    def release(self, answers: Sequence[Answer]) -> None:
+        """Seen by `settle`."""
+
+    def close(self) -> None:
+        """Nothing runs when the engine's thread is here."""
+
+
+class _Waits:
+    """Calls that wait, from threads and from the event loop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[Key, Callable[[], None]] = {}
+        self.closed = False
+
+    def add(self, key: Key, wake: Callable[[], None]) -> None:
+        with self._lock:
+            if self.closed:
+                raise Abandoned
+            self._waiting[key] = wake
+
+    def wake(self, key: Key) -> None:
+        with self._lock:
+            wake = self._waiting.pop(key, None)
+        if wake is not None:
+            wake()
+
+    def close(self) -> None:
+        with self._lock:
+            self.closed = True
+            waiting, self._waiting = self._waiting, {}
+        for wake in waiting.values():
+            wake()
+
+
+class _BlockingGate:
+    """For code on a thread that may block."""
+
+    def __init__(self, waits: _Waits, report: Report, *, writer: bool) -> None:
+        self._waits = waits
+        self._report = report
+        self._writer = writer
+
+    def is_async(self) -> bool:
+        return False
+
+    def want(self, serial: Serial, row: int, n: int) -> None:
+        if self._writer:
+            self._wait((serial, row, n), on.CallWanted(serial, row, n))
+
+    def keep(self, answer: Answer) -> None:
+        self._wait((answer.serial, answer.row, answer.n), on.Answered(answer))
+
+    def _wait(self, key: Key, stimulus: on.Stimulus) -> None:
+        woken = threading.Event()
+        self._waits.add(key, woken.set)
+        self._report(stimulus)
+        woken.wait()
+        if self._waits.closed:
+            raise Abandoned
+
+    async def want_async(self, serial: Serial, row: int, n: int) -> None:
+        raise AssertionError("plain code does not await")
+
+    async def keep_async(self, answer: Answer) -> None:
+        raise AssertionError("plain code does not await")
+
+
+class ThreadHands:
+    """Plain code, several sets at once."""
+
+    def __init__(self, bench: Bench, *, concurrency: int, writer: bool) -> None:
+        self._bench = bench
+        self._waits = _Waits()
+        self._gate = _BlockingGate(self._waits, bench.report, writer=writer)
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"generate-{bench.desk.spec.name}")
+
+    def start(self, jobs: Sequence[do.Job]) -> None:
+        for job in jobs:
+            self._threads.submit(self._run, job)
+
+    def _run(self, job: do.Job) -> None:
+        bench = self._bench
+        try:
+            made = bench.begin(job, self._gate)
+            outputs = [bench.made(job.serial, m) for m in plain(made, type(bench.op).__name__)]
+        except Abandoned:
+            return
+        except Exception as error:
+            bench.report(on.Generated([bench.failed(job.serial, error)]))
+        else:
+            bench.report(on.Generated([bench.done(job.serial, outputs)]))
+
+    def permit(self, key: Key) -> None:
+        self._waits.wake(key)
+
+    def release(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            self._waits.wake((answer.serial, answer.row, answer.n))
+
+    def close(self) -> None:
+        self._waits.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class LoopHands:
+    """`async def generate` on an event loop, which the owner runs: on a thread of its own, or step by step."""
+
+    def __init__(self, bench: Bench, loop: asyncio.AbstractEventLoop, *, writer: bool) -> None:
+        self._bench = bench
+        self._loop = loop
+        self._waits = _Waits()
+        self._writer = writer
+        self._blocking = _BlockingGate(self._waits, bench.report, writer=writer)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop_thread: int | None = None
+
+    def start(self, jobs: Sequence[do.Job]) -> None:
+        self._loop.call_soon_threadsafe(self._begin, tuple(jobs))
+
+    def _begin(self, jobs: tuple[do.Job, ...]) -> None:
+        self._loop_thread = threading.get_ident()
+        if self._waits.closed:
+            return
+        for job in jobs:
+            task = self._loop.create_task(self._run(job))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, job: do.Job) -> None:
+        bench = self._bench
+        outputs: list[Produced] = []
+        try:
+            made = bench.begin(job, self)
+            if inspect.isawaitable(made):
+                made = await made
+            if isinstance(made, AsyncIterable):
+                outputs = [bench.made(job.serial, one) async for one in made]
+            else:
+                outputs.extend(bench.made(job.serial, one) for one in plain(made, type(bench.op).__name__))
+        except (Abandoned, asyncio.CancelledError):
+            return
+        except Exception as error:
+            if not self._waits.closed:
+                bench.report(on.Generated([bench.failed(job.serial, error)]))
+        else:
+            if not self._waits.closed:
+                bench.report(on.Generated([bench.done(job.serial, outputs)]))
+
+    def is_async(self) -> bool:
+        return threading.get_ident() == self._loop_thread
+
+    def want(self, serial: Serial, row: int, n: int) -> None:
+        self._blocking.want(serial, row, n)
+
+    def keep(self, answer: Answer) -> None:
+        self._blocking.keep(answer)
+
+    async def want_async(self, serial: Serial, row: int, n: int) -> None:
+        if self._writer:
+            await self._await((serial, row, n), on.CallWanted(serial, row, n))
+
+    async def keep_async(self, answer: Answer) -> None:
+        await self._await((answer.serial, answer.row, answer.n), on.Answered(answer))
+
+    async def _await(self, key: Key, stimulus: on.Stimulus) -> None:
+        woken = self._loop.create_future()
+
+        def wake() -> None:
+            self._loop.call_soon_threadsafe(_wake_once, woken)
+
+        self._waits.add(key, wake)
+        self._bench.report(stimulus)
+        await woken
+        if self._waits.closed:
+            raise Abandoned
+
+    def permit(self, key: Key) -> None:
+        self._waits.wake(key)
+
+    def release(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            self._waits.wake((answer.serial, answer.row, answer.n))
+
+    def close(self) -> None:
+        self._waits.close()
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+
+
+def _wake_once(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+def is_async(op: Operator[Any, Any]) -> bool:
+    """Whether `generate` is an `async def`."""
+    return inspect.isasyncgenfunction(op.generate) or inspect.iscoroutinefunction(op.generate)

@@ -1,0 +1,418 @@
+"""The inline engine: every instance of the pipeline in this process, one loop over their machines, no JVM.
+
+User code runs on the loop's thread where it is plain and one set at a time; async code has an event loop on a
+thread of its own; reads and external writes have a thread per instance, since they may block. Everything else
+that touches a machine happens on the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import queue
+import threading
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Literal
+
+from logline.engine import actions as do
+from logline.engine import stimuli as on
+from logline.engine.janitor import Janitor
+from logline.engine.machine import Machine
+from logline.engine.operating import OperatorMachine
+from logline.errors import Fenced, PipelineFailed
+from logline.names import ERRORS, InstanceName
+from logline.runtime.hands import Key
+from logline.runtime.life import Life
+from logline.runtime.parts import Parts
+from logline.runtime.status import OperatorStatus, Phase, Status, logged_status
+from logline.store.seam import Lease, Store
+
+logger = logging.getLogger("logline")
+
+POLL = 1_000_000
+"""Microseconds until an idle instance looks around without a bell: what a lost bell costs."""
+GRACE = 2.0
+"""Seconds that the end of a run waits for user code on other threads."""
+_AWAY = (do.Read, do.Confirm, do.WriteOut, do.AskPosition)
+
+
+def wall_clock() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+class _Worker:
+    """A thread that executes actions which may block."""
+
+    def __init__(self, name: str, work: Callable[[do.Action], None]) -> None:
+        self._todo: queue.SimpleQueue[do.Action | None] = queue.SimpleQueue()
+        self._work = work
+        self._stopped = False
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread.start()
+
+    def put(self, action: do.Action) -> None:
+        self._todo.put(action)
+
+    def _run(self) -> None:
+        while (action := self._todo.get()) is not None and not self._stopped:
+            self._work(action)
+
+    def stop(self) -> None:
+        """Begins nothing more; what is under way may still take effect, as after a crash."""
+        self._stopped = True
+        self._todo.put(None)
+
+
+class _Host:
+    """A life with what waits for it."""
+
+    def __init__(self, engine: InlineEngine, parts: Parts) -> None:
+        self.engine = engine
+        self.parts = parts
+        self.stimuli: deque[on.Stimulus] = deque()
+        self.todo: deque[do.Action] = deque()
+        self.awaiting: Key | None = None
+        self.over: str | None = None
+        self.counters: Counter[str] = Counter()
+        self.life = Life(
+            parts,
+            engine.store,
+            clock=wall_clock,
+            report=self.report,
+            settle=self.settle,
+            count=self.count,
+            loop=engine.event_loop,
+        )
+        self._worker: _Worker | None = None
+        self._unlisten = engine.store.on_bell(parts.spec.name, lambda: engine.post(self, on.Bell()))
+
+    @property
+    def machine(self) -> Machine:
+        return self.life.machine
+
+    def count(self, metric: str, n: int) -> None:
+        self.counters[metric] += n
+
+    def report(self, stimulus: on.Stimulus) -> None:
+        self.engine.post(self, stimulus)
+
+    def settle(self, stimulus: on.Stimulus, key: Key) -> None:
+        """User code on the loop's thread waits for an answer: go on with this instance until it is there."""
+        self.stimuli.append(stimulus)
+        self.awaiting = key
+        while self.awaiting is not None:
+            if self.over is not None or self.machine.phase == "failed":
+                raise Fenced("the life is over")  # as if by a newer one: `Life.execute` ends it quietly
+            if not self.step():
+                self.engine.wait()
+
+    def step(self) -> bool:
+        """One action, or one stimulus; False if there is none."""
+        if self.todo:
+            self.execute(self.todo.popleft())
+        elif self.stimuli:
+            self.todo.extend(self.machine.handle(self.stimuli.popleft(), wall_clock()))
+        else:
+            return False
+        return True
+
+    def execute(self, action: do.Action) -> None:
+        if isinstance(action, _AWAY):
+            if self._worker is None:
+                self._worker = _Worker(f"logline-{self.parts.spec.name}", self._work_away)
+                self.engine.threads.append(self._worker.thread)
+            self._worker.put(action)
+        elif isinstance(action, do.Wake):
+            self.engine.wake(self, action.at)
+        elif isinstance(action, do.Leave):
+            self.leave(action.why)
+        elif isinstance(action, do.Halt):
+            self.engine.fail(self, action)
+        else:
+            if (isinstance(action, do.Permit) and self.awaiting == (action.serial, action.row, action.n)) or (
+                isinstance(action, do.Release) and self.awaiting in {(a.serial, a.row, a.n) for a in action.answers}
+            ):
+                self.awaiting = None
+            self.stimuli.extend(self.life.execute(action))
+
+    def _work_away(self, action: do.Action) -> None:
+        try:
+            for stimulus in self.life.execute(action):
+                self.report(stimulus)
+        except BaseException:
+            self.engine.post(self, _Bug(traceback.format_exc()))
+
+    def leave(self, why: str) -> None:
+        self.over = why
+        self._unlisten()
+        if self._worker is not None:
+            self._worker.stop()
+        self.life.close(in_order=why != "fenced")
+
+    def quiet(self) -> bool:
+        """Whether it has nothing to do until something comes from outside."""
+        if self.over is not None:
+            return True
+        machine = self.machine
+        return not self.todo and not self.stimuli and machine.quiet()
+
+
+class _Bug(on.Stimulus):
+    """The engine itself failed on a worker thread."""
+
+    def __init__(self, text: str) -> None:
+        object.__setattr__(self, "text", text)
+
+
+class InlineEngine:
+    """Runs all instances until they have left, or until it is told to stop."""
+
+    def __init__(self, parts: Mapping[InstanceName, Parts], store: Store, lease: Lease | None = None) -> None:
+        self.store = store
+        self.lease = lease
+        self.phase: Phase = "running"
+        self.error: PipelineFailed | None = None
+        self._incoming: queue.SimpleQueue[tuple[_Host, on.Stimulus] | None] = queue.SimpleQueue()
+        self._timers: list[tuple[int, int, _Host]] = []
+        self._ticks = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._commands: deque[Callable[[], None]] = deque()
+        self._restarts: Counter[InstanceName] = Counter()
+        self.threads: list[threading.Thread] = []
+        self._left_seen = 0
+        self.hosts = {name: _Host(self, p) for name, p in parts.items()}
+
+    # ---- from any thread ------------------------------------------------------------------------------
+
+    def post(self, host: _Host, stimulus: on.Stimulus) -> None:
+        """Something came for an instance."""
+        self._incoming.put((host, stimulus))
+
+    def command(self, kind: Literal["stop", "drain"]) -> None:
+        """`stop`: every life ends in order. `drain`: sources stop reading, and it stops when all is quiet."""
+        self._order(lambda: self._tell(kind))
+
+    def abandon(self) -> None:
+        """Drops every life where it is, as a crash would; what is logged stays logged."""
+        self._order(self._abandon)
+
+    def restart(self, instance: InstanceName, done: Callable[[], None]) -> None:
+        """Drops the life of one instance, as a crash would, and begins a new one; then calls `done`."""
+        self._order(lambda: self._restart(instance, done))
+
+    def _order(self, command: Callable[[], None]) -> None:
+        self._commands.append(command)
+        self._incoming.put(None)
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop of async operators, on its own thread."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=self._run_loop, args=(self._loop,), name="logline-async", daemon=True)
+            self.threads.append(thread)
+            thread.start()
+        return self._loop
+
+    @staticmethod
+    def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        pending = asyncio.all_tasks(loop)
+        for task in pending:
+            task.cancel()
+        if pending:
+            loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        loop.close()
+
+    # ---- the loop -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Returns when the run is over; `phase` and `error` say how."""
+        for host in self.hosts.values():
+            host.stimuli.append(on.Started())
+        try:
+            while self.phase in ("running", "draining"):
+                if not self._turn():
+                    self._when_idle()
+                    if self.phase in ("running", "draining"):
+                        self.wait()
+        except BaseException as error:
+            if self.error is None:
+                self.phase = "failed"
+                self.error = PipelineFailed(f"the engine failed: {error}", traceback=traceback.format_exc())
+        finally:
+            self._close()
+
+    def _turn(self) -> bool:
+        """A bounded share of work for each instance."""
+        worked = self._collect_incoming(block=None)
+        for host in self.hosts.values():
+            for _ in range(32):
+                if host.over is not None or not host.step():
+                    break
+                worked = True
+        over = sum(host.over is not None for host in self.hosts.values())
+        if over > self._left_seen:
+            self._left_seen = over
+            self._sweep()
+            if over == len(self.hosts) and self.phase in ("running", "draining"):
+                left = all(host.over == "left" for host in self.hosts.values())
+                self.phase = "finished" if left else "stopped"
+        return worked
+
+    def wait(self) -> None:
+        """Until something comes, a timer does, or it is time to look around."""
+        now = wall_clock()
+        until = now + POLL
+        if self._timers:
+            until = min(until, self._timers[0][0])
+        if not self._collect_incoming(block=max(until - now, 0) / 1e6) and not self._timers:
+            for host in self.hosts.values():
+                if host.over is None:
+                    host.stimuli.append(on.Bell())
+        now = wall_clock()
+        while self._timers and self._timers[0][0] <= now:
+            _, _, host = heapq.heappop(self._timers)
+            host.stimuli.append(on.Tick())
+
+    def _collect_incoming(self, block: float | None) -> bool:
+        found = False
+        try:
+            while True:
+                item = self._incoming.get(timeout=block) if block is not None else self._incoming.get_nowait()
+                block, found = None, True
+                if item is None:
+                    self._obey()
+                    continue
+                host, stimulus = item
+                if host.over is not None:
+                    continue  # a life that is over: nobody wants to know
+                if isinstance(stimulus, _Bug):
+                    raise RuntimeError(stimulus.text)  # type: ignore[attr-defined]
+                host.stimuli.append(stimulus)
+        except queue.Empty:
+            return found
+
+    def _obey(self) -> None:
+        while self._commands:
+            self._commands.popleft()()
+
+    def _tell(self, kind: Literal["stop", "drain"]) -> None:
+        if kind == "drain" and self.phase == "running":
+            self.phase = "draining"
+        for host in self.hosts.values():
+            if host.over is None:
+                host.stimuli.append(on.Command(kind))
+
+    def _abandon(self) -> None:
+        for host in self.hosts.values():
+            if host.over is None:
+                host.leave("fenced")
+        self.phase = "stopped"
+
+    def _restart(self, instance: InstanceName, done: Callable[[], None]) -> None:
+        old = self.hosts[instance]
+        if old.over is None:
+            old.leave("fenced")
+        host = self.hosts[instance] = _Host(self, old.parts)
+        host.counters = old.counters
+        self._restarts[instance] += 1
+        host.stimuli.append(on.Started())
+        if self.phase == "draining":
+            host.stimuli.append(on.Command("drain"))
+        done()
+
+    def _when_idle(self) -> None:
+        if self.lease is not None and not self.lease.held():
+            logger.warning("another run has taken the log over: this one ends")
+            self._abandon()
+        if self.phase == "draining" and all(host.quiet() for host in self.hosts.values()):
+            self.command("stop")
+
+    def wake(self, host: _Host, at: int) -> None:
+        """A Tick at that time."""
+        self._ticks += 1
+        heapq.heappush(self._timers, (at, self._ticks, host))
+
+    def fail(self, host: _Host, halt: do.Halt) -> None:
+        """An operator failed for good: the pipeline stops where it is, and can be resumed."""
+        name = host.parts.spec.name
+        event = halt.event
+        if not event and host.life.desk is not None and halt.serial in host.life.desk.sets:
+            event = str(host.life.desk.sets[halt.serial].name())
+        self.error = PipelineFailed(
+            f"operator {name!r} failed"
+            + (f" on {event}" if event else "")
+            + f": {halt.failure.kind}: {halt.failure.message}",
+            operator=name,
+            event=event,
+            traceback=halt.failure.traceback,
+        )
+        self.phase = "failed"
+
+    def _sweep(self) -> None:
+        """R12: for those that have left, the holder of the lease collects; a claim would fence its lives."""
+        if self.lease is not None and not self.lease.held():
+            return
+        for host in self.hosts.values():
+            if host.over == "left" and host.parts.spec.collect:
+                sweep(host.parts, self.store)
+
+    def _close(self) -> None:
+        for host in self.hosts.values():
+            if host.over is None:
+                host.leave("fenced" if self.phase == "failed" else "stopped")
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        until = time.monotonic() + GRACE
+        for thread in self.threads:
+            thread.join(max(until - time.monotonic(), 0))
+            if thread.is_alive():
+                logger.warning("thread %s is still in user code; what it does is not part of the run", thread.name)
+
+    def status(self) -> Status:
+        """The run at this moment; numbers of a running pipeline may be a moment old."""
+        operators = {str(name): self._operator_status(name, host) for name, host in self.hosts.items()}
+        return Status(self.phase, operators, str(self.error).splitlines()[0] if self.error else "")
+
+    def _operator_status(self, name: InstanceName, host: _Host) -> OperatorStatus:
+        machine, spec = host.machine, host.parts.spec
+        live = OperatorStatus(restarts=self._restarts[name], counters=dict(host.counters))
+        if host.over is not None or machine.phase in ("new", "claiming"):
+            return logged_status(self.store, spec, live)  # the machine knows nothing yet, or nothing any more
+        taken = lag = flight = 0
+        if isinstance(machine, OperatorMachine):
+            for channel in spec.inputs:
+                at = machine.inbox.channels[channel.name].position
+                taken += at.ssn - int(at.ended)
+                lag += max(self.store.read(channel.sender).head(channel.out).last - at.ssn, 0)
+            flight = machine.in_flight
+        ended = int(machine.end_given)
+        last = {port: machine.outbox.heads[port].last - ended for port in spec.ports}
+        return replace(
+            live,
+            taken=taken,
+            out=sum(last.values()),
+            lag=lag,
+            open_sets=len(host.life.desk.sets) if host.life.desk is not None else 0,
+            in_flight=flight,
+            errors=last.get(ERRORS, 0),
+        )
+
+
+def sweep(parts: Parts, store: Store) -> None:
+    """Collects the journal of an instance that has left."""
+    life = Life(parts, store, clock=wall_clock, report=lambda s: None, settle=lambda s, k: None, threads=False)
+    life.machine = Janitor(parts.spec)
+    todo: deque[do.Action] = deque(life.machine.handle(on.Started(), 0))
+    while todo:
+        action = todo.popleft()
+        if not isinstance(action, do.Leave):
+            for stimulus in life.execute(action):
+                todo.extend(life.machine.handle(stimulus, 0))

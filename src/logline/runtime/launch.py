@@ -1,0 +1,164 @@
+"""From a graph and a log to a run, in this process (R14).
+
+Everything that can be refused is refused before a life begins: a log in use, a log that is not what `resume`
+asks for, a pipeline that changed beyond what its log can live with.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from logline.engine.image import Position, Step
+from logline.errors import LogError, PipelineChanged
+from logline.graph.evolve import compare, record
+from logline.graph.model import Connection, Graph
+from logline.names import InstanceName, OperatorName, PortName, Ssn, event_name
+from logline.runtime.inline import InlineEngine
+from logline.runtime.log import Log
+from logline.runtime.parts import Parts, parts_of
+from logline.runtime.run import Run
+from logline.store.address import find_store, open_store
+from logline.store.memory import MemoryStore
+from logline.store.seam import Meta, Store
+
+Resume = Literal["auto", "never", "must"]
+
+logger = logging.getLogger("logline")
+
+
+def start_inline(
+    graph: Graph,
+    *,
+    log: str | None = None,
+    resume: Resume = "auto",
+    until: Literal["end", "now"] = "end",
+    takeover: bool = False,
+) -> Run:
+    """Starts the pipeline in this process, or goes on with the run that `log` holds."""
+    store = open_store(log)
+    if log is None:
+        logger.info("pipeline %r keeps its log in memory: it is gone with this process", graph.name)
+    _admit(store, graph, resume)  # before the lease: a run that is refused must not fence another one
+    parts = parts_of(graph, store.log_id, until_now=until == "now")
+    lease = store.lease(uuid.uuid4().hex[:8], takeover=takeover)
+    try:
+        # Once more, for nothing changes any more: another run may have begun between the look and the lease.
+        for change in _admit(store, graph, resume):
+            logger.info("pipeline %r has changed: %s", graph.name, change)
+        _begin_new_branches(store, graph, parts)
+        store.set_meta(meta_of(graph, parts))
+        if takeover:
+            for instance in store.instances():
+                store.ring(instance)  # an idle run would not look at its lease for a while
+        if _finished(store, parts):
+            logger.info("pipeline %r has finished on this log: nothing is run twice", graph.name)
+            lease.release()
+            return Run(graph, parts, Log(store, log), None)
+        return Run(graph, parts, Log(store, log), InlineEngine(parts, store, lease))
+    except BaseException:
+        lease.release()
+        raise
+
+
+def preview(graph: Graph, operator: OperatorName, port: PortName, rows: int) -> pa.Table:
+    """The first rows of a port of a bounded graph without targets that matter; nothing outlives the call."""
+    store = MemoryStore()
+    parts = parts_of(graph, store.log_id, collect=False)
+    with Run(graph, parts, Log(store, None), InlineEngine(parts, store)) as run:
+        run.wait()
+    reader = store.read(InstanceName(operator))
+    batches = [output.payload for output in reader.pick(port, reader.stored(port)) if not output.end]
+    table = pa.Table.from_batches(batches, schema=graph.nodes[operator].outputs[port])
+    return table.slice(0, rows)
+
+
+def meta_of(graph: Graph, parts: Mapping[InstanceName, Parts]) -> Meta:
+    """What the log remembers of the pipeline: its graph, and the texts of its read actions for the tables."""
+    actions = {
+        name: {p: part.source.describe(p) for p in part.spec.partitions}
+        for name, part in parts.items()
+        if part.source is not None
+    }
+    return Meta(graph.name, {**record(graph), "actions": actions})
+
+
+def recorded(log: str) -> dict[str, Any] | None:
+    """What the log remembers of its pipeline; None if it has not been used."""
+    store = find_store(log)
+    meta = None if store is None else store.meta()
+    return None if meta is None else dict(meta.graph)
+
+
+def _admit(store: Store, graph: Graph, resume: Resume) -> list[str]:
+    """The changes that are accepted; raises if the log is not one that this pipeline may go on with."""
+    meta = store.meta()
+    if meta is None:
+        if resume == "must":
+            raise LogError(
+                f"resume='must': the log has not been used, there is nothing of pipeline {graph.name!r} "
+                "to go on with; was another address meant?"
+            )
+        return []
+    if resume == "never":
+        raise LogError(
+            f"resume='never': the log has been used by pipeline {meta.pipeline!r}; "
+            "take a fresh log, or resume='auto' to go on with it"
+        )
+    changes = compare(dict(meta.graph), record(graph))
+    if changes.refused:
+        listed = "".join(f"\n  - {change}" for change in changes.refused)
+        raise PipelineChanged(f"pipeline {graph.name!r} can't go on with this log; what changed:{listed}")
+    return changes.accepted
+
+
+def _finished(store: Store, instances: Collection[InstanceName]) -> bool:
+    known = set(store.instances())
+    return all(name in known and store.read(name).image().left for name in instances)
+
+
+def _begin_new_branches(store: Store, graph: Graph, parts: Mapping[InstanceName, Parts]) -> None:
+    """A branch that was added begins with the first event that its sender still has (R12)."""
+    meta = store.meta()
+    if meta is None:
+        return
+    old = meta.graph["operators"]
+    for name in parts:
+        if name in old:
+            continue
+        if name in store.instances() and store.read(name).image().commits:
+            raise PipelineChanged(
+                f"pipeline {graph.name!r} can't go on with this log: operator {name!r} was removed from it "
+                "and comes back, but what was sent meanwhile may be gone; give it another name"
+            )
+        positions = {
+            c.channel: position
+            for c in graph.into(OperatorName(name))
+            if (position := _first_position(store, c)) is not None
+        }
+        if positions:
+            journal = store.claim(name)
+            journal.commit(Step(number=1, positions=positions))
+            journal.close()
+
+
+def _first_position(store: Store, connection: Connection) -> Position | None:
+    """Just before the first event that is not collected; None if that is the very first one."""
+    sender, port = InstanceName(connection.sender), connection.out
+    reader = store.read(sender)
+    head = reader.head(port)
+    if head.base == 1:
+        return None
+    logger.info(
+        "operator %r begins with %s: earlier events are collected",
+        connection.receiver,
+        event_name(sender, port, head.base),
+    )
+    before = Ssn(head.base - 1)
+    first = reader.pick(port, [head.base])[0] if head.base <= head.last else None
+    total = head.total if first is None else first.total - first.nbytes
+    return Position(before, total, ended=first is None and reader.image().ended)

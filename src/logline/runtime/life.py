@@ -1,0 +1,323 @@
+"""One life of an instance: the machine, and the hands, desk and journal that execute its actions for real.
+
+`execute` does one action and returns what came of it as stimuli; a set in generation may report later. Who
+calls it, in which order and on which thread, is the owner's business: the inline engine runs it at full speed,
+the simulator delays, interleaves and kills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from random import Random
+from typing import Any
+
+from logline.engine import actions as do
+from logline.engine import codec
+from logline.engine import stimuli as on
+from logline.engine.desk import Desk, Services, UserError, failure_of
+from logline.engine.image import Claim, own_id
+from logline.engine.machine import Machine
+from logline.engine.operating import OperatorMachine
+from logline.engine.reading import SourceMachine
+from logline.engine.results import Produced
+from logline.engine.spec import InstanceSpec, write_port
+from logline.errors import Collected, Fenced
+from logline.graph.states import decode_state, encode_state
+from logline.names import PartitionName, TargetName
+from logline.runtime.hands import Bench, Hands, Key, LoopHands, NearHands, ThreadHands, is_async
+from logline.runtime.parts import Parts
+from logline.store.seam import Journal, Store
+
+Reading = Iterator[tuple[Any, Any] | None]
+
+
+class Life:
+    """Executes the actions of one machine."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        store: Store,
+        *,
+        clock: Callable[[], int],
+        report: Callable[[on.Stimulus], None],
+        settle: Callable[[on.Stimulus, Key], None],
+        count: Callable[[str, int], None] = lambda metric, n: None,
+        random: Random | None = None,
+        loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        threads: bool = True,
+    ) -> None:
+        self.parts = parts
+        self.spec: InstanceSpec = parts.spec
+        self.store = store
+        self.clock = clock
+        self.machine: Machine = SourceMachine(parts.spec) if parts.source is not None else OperatorMachine(parts.spec)
+        self.journal: Journal | None = None
+        self.desk: Desk | None = None
+        self.hands: Hands | None = None
+        self._readings: dict[PartitionName, Reading] = {}
+        self._opened: set[TargetName] = set()
+        self._channels = self.spec.channels
+        log = logging.getLogger(f"logline.op.{self.spec.name}")
+        if parts.op is not None:
+            op, state = parts.op, parts.op.State
+            services = Services(
+                random or Random(),
+                log,
+                count,
+                parts.payloads.greatest_time,
+                encode_state,
+                lambda raw: decode_state(raw, state) if state is not None else None,
+            )
+            self.desk = Desk(parts.spec, op, services, lateness=parts.lateness, idle=parts.idle)
+            bench = Bench(op, self.desk, services, parts.payloads, report, parts.retry_on)
+            writer = bool(parts.spec.targets)
+            if is_async(op) and loop is not None:
+                self.hands = LoopHands(bench, loop(), writer=writer)
+            elif parts.spec.concurrency > 1 and threads:
+                self.hands = ThreadHands(bench, concurrency=parts.spec.concurrency, writer=writer)
+            else:
+                self.hands = NearHands(bench, settle, writer=writer)
+        self._do: dict[type, Callable[[Any], Iterable[on.Stimulus]]] = {
+            do.ClaimJournal: self._claim,
+            do.Fetch: self._fetch,
+            do.FetchMembers: self._fetch_members,
+            do.Rebuild: self._rebuild,
+            do.TakeIn: self._take_in,
+            do.CheckClock: self._check_clock,
+            do.Generate: self._generate,
+            do.Divert: self._divert,
+            do.Discard: self._discard,
+            do.Permit: self._permit,
+            do.Release: self._release,
+            do.Commit: self._commit,
+            do.Ring: self._ring,
+            do.AskPosition: self._ask_position,
+            do.FetchWrites: self._fetch_writes,
+            do.WriteOut: self._write,
+            do.Read: self._read,
+            do.Confirm: self._confirm,
+            do.Observe: self._observe,
+            do.ObserveBases: self._observe_bases,
+        }
+
+    def execute(self, action: do.Action) -> list[on.Stimulus]:
+        """Does it, and says what came of it. `Wake`, `Halt` and `Leave` are the owner's."""
+        try:
+            return list(self._do[type(action)](action))
+        except Fenced:
+            return [on.FencedOff()]
+        except Collected:
+            # Only a life that is over may look for what is collected; another one would be a broken R12.
+            if self.journal is not None and self.store.read(self.spec.name).incarnation() != self.journal.incarnation:
+                return [on.FencedOff()]
+            raise
+        except UserError as error:
+            return [on.Broke(error.failure, error.event)]
+
+    def close(self, *, in_order: bool) -> None:
+        """The life is over. One that ends in order lets user code clean up."""
+        if self.hands is not None:
+            self.hands.close()
+        for reading in self._readings.values():
+            close = getattr(reading, "close", None)
+            if close is not None and in_order:
+                close()
+        if self.journal is not None:
+            self.journal.close()
+        if in_order:
+            if self.parts.op is not None:
+                self.parts.op.close()
+            if self.parts.source is not None:
+                self.parts.source.close()
+            for target in self._opened:
+                assert self.parts.sinks is not None
+                self.parts.sinks[target].close()
+
+    # ---- journal --------------------------------------------------------------------------------------
+
+    def _claim(self, _: do.ClaimJournal) -> Iterable[on.Stimulus]:
+        self.journal = self.store.claim(self.spec.name)
+        yield on.Claimed(Claim(self.journal.incarnation, self.journal.image))
+
+    def _commit(self, action: do.Commit) -> Iterable[on.Stimulus]:
+        assert self.journal is not None
+        self.journal.commit(action.step)
+        yield on.Committed(action.step.number)
+
+    def _ring(self, action: do.Ring) -> Iterable[on.Stimulus]:
+        for instance in action.instances:
+            self.store.ring(instance)
+        return ()
+
+    # ---- inputs ---------------------------------------------------------------------------------------
+
+    def _fetch(self, action: do.Fetch) -> Iterable[on.Stimulus]:
+        channel = self._channels[action.channel]
+        limits = self.spec.limits
+        events = self.store.read(channel.sender).events(
+            channel.out, action.after, limit=limits.fetch_events, max_bytes=limits.fetch_bytes
+        )
+        yield on.Fetched(action.channel, action.after, events)
+
+    def _fetch_members(self, action: do.FetchMembers) -> Iterable[on.Stimulus]:
+        channel = self._channels[action.channel]
+        yield on.MembersFetched(action.channel, self.store.read(channel.sender).pick(channel.out, action.ssns))
+
+    def _rebuild(self, action: do.Rebuild) -> Iterable[on.Stimulus]:
+        assert self.desk is not None
+        try:
+            yield on.Rebuilt(self.desk.restore(action.image, action.events, self.clock()))
+        except UserError:
+            raise
+        except Exception as error:  # open() of the user's operator
+            raise UserError(failure_of(error)) from error
+
+    def _take_in(self, action: do.TakeIn) -> Iterable[on.Stimulus]:
+        assert self.desk is not None
+        yield on.TakenIn(self.desk.take_in(action.events, self.clock()))
+
+    def _check_clock(self, _: do.CheckClock) -> Iterable[on.Stimulus]:
+        assert self.desk is not None
+        yield on.TakenIn(self.desk.look_at_clock(self.clock()))
+
+    # ---- generation -----------------------------------------------------------------------------------
+
+    def _generate(self, action: do.Generate) -> Iterable[on.Stimulus]:
+        assert self.hands is not None and self.desk is not None
+        self.desk.now = self.clock()
+        self.hands.start(action.jobs)
+        return ()
+
+    def _divert(self, action: do.Divert) -> Iterable[on.Stimulus]:
+        """The members' rows go with the error, so that it can be retried when they are collected."""
+        assert self.desk is not None
+        known = self.desk.sets[action.serial]
+        batches = []
+        for member in known.members:
+            channel = self._channels[member.channel]
+            batches.append(self.store.read(channel.sender).pick(channel.out, [member.ssn])[0].payload)
+        names = [str(own_id(member)) for member in known.members]
+        output = self.parts.payloads.diverted(known.name(), batches, names, action.failure)
+        self.desk.drop(action.serial)
+        yield on.Diverted(action.serial, output)
+
+    def _discard(self, action: do.Discard) -> Iterable[on.Stimulus]:
+        assert self.desk is not None
+        self.desk.drop(action.serial)
+        return ()
+
+    def _permit(self, action: do.Permit) -> Iterable[on.Stimulus]:
+        assert self.hands is not None
+        self.hands.permit((action.serial, action.row, action.n))
+        return ()
+
+    def _release(self, action: do.Release) -> Iterable[on.Stimulus]:
+        assert self.hands is not None
+        self.hands.release(action.answers)
+        return ()
+
+    # ---- writes ---------------------------------------------------------------------------------------
+
+    def _sink(self, target: TargetName) -> Any:
+        assert self.parts.sinks is not None
+        sink = self.parts.sinks[target]
+        if target not in self._opened:
+            assert isinstance(self.machine, OperatorMachine)
+            sink.open(self.machine.writes.scope(target))
+            self._opened.add(target)
+        return sink
+
+    def _ask_position(self, action: do.AskPosition) -> Iterable[on.Stimulus]:
+        try:
+            number = self._sink(action.target).position()
+        except Exception as error:
+            raise UserError(failure_of(error)) from error
+        yield on.PositionKnown(action.target, number)
+
+    def _fetch_writes(self, action: do.FetchWrites) -> Iterable[on.Stimulus]:
+        reader = self.store.read(self.spec.name)
+        port = write_port(action.target)
+        yield on.WritesFetched(
+            action.target,
+            reader.events(port, action.after, limit=1 << 30, max_bytes=1 << 62),  # type: ignore[arg-type]
+        )
+
+    def _write(self, action: do.WriteOut) -> Iterable[on.Stimulus]:
+        try:
+            self._sink(action.target).write(action.output.payload, action.number, action.write_id)
+        except Exception as error:
+            yield on.Written(action.target, action.number, failure_of(error))
+        else:
+            yield on.Written(action.target, action.number)
+
+    # ---- reads ----------------------------------------------------------------------------------------
+
+    def _read(self, action: do.Read) -> Iterable[on.Stimulus]:
+        """Reads up to `items` events, or until `within` has passed since the first record, or a pause."""
+        name, source = action.partition, self.parts.source
+        assert source is not None
+        items: list[on.ReadItem] = []
+        then: Any = "more"
+        try:
+            if action.fresh:
+                offset = None if action.offset is None else codec.decode(action.offset)
+                self._readings[name] = iter(source.read(name, offset))
+            reading = self._readings[name]
+            began = self.clock()
+            gathered: list[Any] = []
+            rows = count = 0
+            last = b""
+            while then == "more" and count < self.parts.items:
+                got: Any = next(reading, _END)
+                if got is _END or got is None:
+                    then = "end" if got is _END else "pause"
+                    break
+                batch, offset = got
+                gathered.append(batch)
+                rows += getattr(batch, "num_rows", 1)
+                last = codec.encode(offset)
+                if rows >= self.parts.rows or self.spec.destructive or not source.gather:
+                    item = on.ReadItem(self._events(gathered), last)
+                    items.append(item)
+                    count += len(item.outputs)
+                    gathered, rows = [], 0
+                if self.clock() - began >= self.parts.within:
+                    break
+            if gathered:
+                items.append(on.ReadItem(self._events(gathered), last))
+        except Exception as error:
+            self._readings.pop(name, None)
+            yield on.ReadGot(name, (), "more", failure_of(error, self.parts.retry_on))
+        else:
+            yield on.ReadGot(name, items, then)
+
+    def _events(self, batches: list[Any]) -> tuple[Produced, ...]:
+        """Read batches as events of at most `rows` records; all of them belong to one offset."""
+        return tuple(self.parts.payloads.read(b) for b in self.parts.payloads.chunk(batches, self.parts.rows))
+
+    def _confirm(self, action: do.Confirm) -> Iterable[on.Stimulus]:
+        assert self.parts.source is not None
+        try:
+            self.parts.source.confirm(action.partition, [codec.decode(i) for i in action.ids])
+        except Exception as error:
+            yield on.Confirmed(action.partition, action.ids, failure_of(error))
+        else:
+            yield on.Confirmed(action.partition, action.ids)
+
+    # ---- neighbours -----------------------------------------------------------------------------------
+
+    def _observe(self, action: do.Observe) -> Iterable[on.Stimulus]:
+        yield on.Observed({c: self.store.read(self._channels[c].receiver).needs(c) for c in action.channels})
+
+    def _observe_bases(self, action: do.ObserveBases) -> Iterable[on.Stimulus]:
+        bases = {}
+        for name in action.channels:
+            channel = self._channels[name]
+            bases[name] = self.store.read(channel.sender).head(channel.out).base
+        yield on.BasesObserved(bases)
+
+
+_END = object()

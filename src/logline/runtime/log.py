@@ -1,0 +1,132 @@
+"""The log as its user reads it: tables, events, errors. While the pipeline runs, or after.
+
+log = ll.open_log("memory:sales")
+log.table("event_log")
+log.read("hourly:12..40")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from logline.engine.image import Output
+from logline.errors import BadName, Collected, LogError
+from logline.graph.model import ERRORS_SCHEMA
+from logline.names import (
+    ERRORS,
+    EventRange,
+    InstanceName,
+    LogId,
+    PortName,
+    Ssn,
+    event_name,
+    parse_events,
+    port_name,
+)
+from logline.store.address import find_store, known_logs
+from logline.store.seam import Reader, Store
+from logline.store.tables import TABLES
+
+
+class Log:
+    """What a pipeline has logged."""
+
+    def __init__(self, store: Store, url: str | None) -> None:
+        self.store = store
+        self.url = "memory:" if url is None else url
+        """Where it is; `memory:` for a temporary one."""
+
+    @property
+    def log_id(self) -> LogId:
+        """Its own id, unlike that of any other log: part of every write id."""
+        return self.store.log_id
+
+    def __repr__(self) -> str:
+        return f"Log({self.url!r})"
+
+    def table(self, name: str) -> pa.Table:
+        """One of LOG.io's tables: event_log, event_data, read_action, state, event_lineage."""
+        make = TABLES.get(name)
+        if make is None:
+            raise BadName(f"there is no table {name!r}; there are {', '.join(TABLES)}")
+        return make(self.store, self._record())
+
+    def read(self, events: str) -> pa.Table:
+        """The records of an event or of a run of events: `orders:17`, `hourly.late:3`, `hourly:12..40`."""
+        wanted = parse_events(events)
+        operators = self._record()["operators"]
+        if wanted.instance not in operators:
+            raise BadName(f"there is no operator {wanted.instance!r}; there are {', '.join(operators)}")
+        ports = operators[wanted.instance]["outputs"]
+        if wanted.port not in ports:
+            raise BadName(f"{wanted.instance!r} has no port {wanted.port!r}; it has {', '.join(ports)}")
+        reader = self.store.read(wanted.instance)
+        ssns = [Ssn(ssn) for ssn in range(wanted.first, wanted.last + 1)]
+        if wanted.last > reader.head(wanted.port).last:
+            raise LogError(_not_there(events, wanted, reader))
+        try:
+            found = reader.pick(wanted.port, ssns)
+        except Collected:
+            raise Collected(_not_there(events, wanted, reader)) from None
+        if any(output.end for output in found):
+            raise LogError(f"{_not_there(events, wanted, reader)}; after it comes the end of the stream")
+        return pa.Table.from_batches([output.payload for output in found])
+
+    def errors(self, operator: str | None = None) -> pa.Table:
+        """The events on ports `errors`: rejected rows and diverted sets, with the name of each event."""
+        operators = self._record()["operators"]
+        if operator is not None and operator not in operators:
+            raise BadName(f"there is no operator {operator!r}; there are {', '.join(operators)}")
+        names: list[str] = []
+        tables: list[pa.Table] = [ERRORS_SCHEMA.empty_table()]
+        for name, known in operators.items():
+            if operator not in (None, name) or ERRORS not in known["outputs"]:
+                continue
+            reader = self.store.read(InstanceName(name))
+            for event in _stored(reader, ERRORS):
+                tables.append(pa.Table.from_batches([event.payload]))
+                names += [event_name(InstanceName(name), ERRORS, event.ssn)] * event.rows
+        return pa.concat_tables(tables).add_column(0, "event", pa.array(names, pa.string()))
+
+    def _record(self) -> Mapping[str, Any]:
+        meta = self.store.meta()
+        if meta is None:
+            raise LogError("the log has not been used: start a pipeline on it first")
+        return meta.graph
+
+
+def open_log(url: str) -> Log:
+    """The log at that address: while its pipeline runs, or after."""
+    store = find_store(url)
+    if store is None:
+        known = known_logs()
+        there = f"there are {', '.join(known)}" if known else "a log in memory is gone with its process"
+        raise LogError(f"there is no such log in this process; {there}")
+    return Log(store, url)
+
+
+def _stored(reader: Reader, port: PortName) -> list[Output]:
+    return [event for event in reader.pick(port, reader.stored(port)) if not event.end]
+
+
+def _not_there(events: str, wanted: EventRange, reader: Reader) -> str:
+    """Says which events of the port there are."""
+    port = port_name(wanted.instance, wanted.port)
+    image = reader.image()
+    last = image.head(wanted.port).last - int(image.ended)
+    stored = [ssn for ssn in reader.stored(wanted.port) if ssn <= last]
+    if not last:
+        return f"{events!r} is not in the log: {port} has put out nothing yet"
+    if not stored:
+        return f"{events!r} is not in the log: {port} has put out 1..{last}, and all of them are collected"
+    if len(stored) == last:
+        return f"{events!r} is not in the log: {port} has put out 1..{last}"
+    whole = len(stored) == last - stored[0] + 1
+    kept = f"{stored[0]}..{last}" if whole else f"{len(stored)} of {stored[0]}..{last}"
+    return (
+        f"{events!r} is not in the log: {port} has put out 1..{last}, and the log still has {kept}; "
+        "the others are collected, since nothing needs them any more"
+    )

@@ -1,0 +1,119 @@
+"""From a graph to instances: what each life is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from logline.engine.spec import ChannelSpec, InstanceSpec, Limits, RetrySpec
+from logline.graph.connector import Sink, Source
+from logline.graph.durations import duration
+from logline.graph.lineage_paths import enabled_ports
+from logline.graph.model import Graph, Node
+from logline.graph.operator import Operator, is_stateless
+from logline.names import ERRORS, InstanceName, LogId, PartitionName, PortName, TargetName
+from logline.runtime.payloads import ArrowPayloads, Payloads
+
+_MICRO = timedelta(microseconds=1)
+
+
+def micros(span: timedelta) -> int:
+    """A duration in microseconds."""
+    return span // _MICRO
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One instance: what the protocol knows of it, and the user's objects."""
+
+    spec: InstanceSpec
+    payloads: Payloads
+    op: Operator[Any, Any] | None = None
+    source: Source | None = None
+    sinks: Mapping[TargetName, Sink] | None = None
+    retry_on: tuple[type[BaseException], ...] = ()
+    lateness: int = 0
+    idle: int | None = None
+    rows: int = 10_000
+    within: int = 100_000
+    items: int = 64
+    """Events that one read brings at most."""
+
+
+def parts_of(
+    graph: Graph,
+    log_id: LogId,
+    *,
+    limits: Limits | None = None,
+    until_now: bool = False,
+    collect: bool = True,
+) -> dict[InstanceName, Parts]:
+    """Every instance of the graph; one per operator for now."""
+    lineage = enabled_ports(graph) if graph.scopes else {}
+    found: dict[InstanceName, Parts] = {}
+    for node in graph.nodes.values():
+        traced = lineage.get(node.name)
+        kept = {ERRORS} | (set(traced.outputs) if traced is not None else set())
+        # Where a scope starts nothing is captured, but a query ends there and wants the events.
+        kept |= {scope.start[1] for scope in graph.scopes if scope.start and scope.start[0] == node.name}
+        spec = InstanceSpec(
+            name=InstanceName(node.name),
+            log_id=log_id,
+            inputs=tuple(_channel(c) for c in graph.into(node.name)),
+            ports={port: tuple(_channel(c) for c in graph.out_of(node.name, port)) for port in node.outputs},
+            targets={target: sink.guarantee for target, sink in node.targets.items()},
+            concurrency=node.options.concurrency,
+            ordered=node.options.ordered,
+            on_error=node.options.on_error,
+            keep=frozenset(kept),
+            lineage=traced is not None,
+            collect=collect,
+            limits=limits or Limits(),
+        )
+        found[spec.name] = _with_code(node, spec, until_now)
+    return found
+
+
+def _with_code(node: Node, spec: InstanceSpec, until_now: bool) -> Parts:
+    retry = node.options.retry
+    if retry is not None:
+        spec = replace(spec, retry=RetrySpec(retry.attempts, micros(duration(retry.wait)), retry.factor))
+    parts = Parts(
+        spec,
+        ArrowPayloads(node),
+        retry_on=retry.on if retry is not None else (),
+        rows=node.options.rows,
+        within=micros(node.options.within),
+    )
+    if node.source is not None:
+        source = node.source
+        spec = replace(
+            spec,
+            partitions=tuple(PartitionName(p) for p in source.partitions()),
+            replayable=source.replayable or source.destructive,
+            destructive=source.destructive,
+            until_now=until_now,
+        )
+        return replace(parts, spec=spec, source=source)
+    op = node.op
+    assert op is not None
+    return replace(
+        parts,
+        spec=replace(spec, stateless=is_stateless(op)),
+        op=op,
+        sinks=dict(node.targets),
+        lateness=micros(duration(op.lateness)),
+        idle=None if op.idle is None else micros(duration(op.idle)),
+    )
+
+
+def _channel(connection: Any) -> ChannelSpec:
+    return ChannelSpec(
+        connection.channel,
+        InstanceName(connection.sender),
+        PortName(connection.out),
+        InstanceName(connection.receiver),
+        PortName(connection.port),
+    )

@@ -1,0 +1,152 @@
+"""Between user code and the log: what `generate` yields becomes a batch with its size, checked against the port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logline.engine.results import Failure, Produced
+from logline.engine.spec import write_port
+from logline.errors import GraphError, SchemaError
+from logline.graph.model import ERRORS_SCHEMA, Node
+from logline.graph.operator import Emit, Made, Reject, Tabular, Write
+from logline.graph.schemas import to_batches, to_table
+from logline.names import ERRORS, InsetId, PortName, TargetName
+
+HEADER = 64
+"""Bytes counted for an event beside its payload, so that empty events are bounded too (R13)."""
+
+
+class Payloads(Protocol):
+    """How payloads are made. The simulator has one of its own, for plain tuples."""
+
+    def made(self, inset: InsetId, made: Made, events: Sequence[str]) -> Produced: ...
+
+    def read(self, batch: Any) -> Produced: ...
+
+    def chunk(self, batches: Sequence[Any], rows: int) -> Sequence[Any]: ...
+
+    def diverted(
+        self, inset: InsetId, members: Sequence[Any], events: Sequence[str], failure: Failure
+    ) -> Produced: ...
+
+    def greatest_time(self, port: PortName, batch: Any) -> int | None: ...
+
+
+def ipc_bytes(batches: Sequence[pa.RecordBatch]) -> bytes | None:
+    """Batches as one Arrow IPC stream; None where there is nothing or the schemas differ."""
+    if not batches or any(not b.schema.equals(batches[0].schema) for b in batches):
+        return None
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+class ArrowPayloads:
+    """Record batches of the declared schemas."""
+
+    def __init__(self, node: Node) -> None:
+        self.operator = node.name
+        self._schemas: Mapping[PortName, pa.Schema] = node.outputs
+        self._targets = {t: write_port(t) for t in node.targets}
+        self._time = {PortName(p): c for p, c in (node.op.time if node.op is not None else {}).items()}
+
+    def made(self, inset: InsetId, made: Made, events: Sequence[str]) -> Produced:
+        """One thing that `generate` yielded."""
+        if isinstance(made, Write):
+            return self._write(made)
+        if isinstance(made, Reject):
+            batch = _as_batch(made.data, f"{self.operator}.errors")
+            return self._error(inset, events, made.reason, "", ipc_bytes([batch]))
+        port, data = (made.port, made.data) if isinstance(made, Emit) else ("out", made)
+        schema = self._schemas.get(PortName(port))
+        if schema is None:
+            raise GraphError(
+                f"operator {self.operator!r} emitted on port {port!r}, which it does not have: "
+                f"its output ports are {', '.join(map(repr, self._schemas))}"
+            )
+        return _produced(PortName(port), to_batches(data, schema, f"{self.operator}.{port}")[0])
+
+    def _write(self, made: Write) -> Produced:
+        port = self._targets.get(TargetName(made.to))
+        if port is None:
+            raise GraphError(
+                f"operator {self.operator!r} writes to {made.to!r}, which is not among its targets: "
+                f"{', '.join(map(repr, self._targets)) or 'it has none'}; give it in targets="
+            )
+        return _produced(port, _as_batch(made.data, f"{self.operator} -> {made.to}"))
+
+    def read(self, batch: pa.RecordBatch) -> Produced:
+        """A batch that a source read."""
+        schema = self._schemas[PortName("out")]
+        return _produced(PortName("out"), to_batches(batch, schema, f"{self.operator}.out")[0])
+
+    def chunk(self, batches: Sequence[pa.RecordBatch], rows: int) -> Sequence[pa.RecordBatch]:
+        """Batches that were read one after the other, as batches of at most so many rows."""
+        if len(batches) == 1:
+            batch = batches[0]
+            if batch.num_rows <= rows:
+                return batches
+            return [batch.slice(at, rows) for at in range(0, batch.num_rows, rows)]
+        table = pa.Table.from_batches(batches)
+        return [
+            part.combine_chunks().to_batches()[0] if part.num_rows else batches[0]
+            for part in (table.slice(at, rows) for at in range(0, max(table.num_rows, 1), rows))
+        ]
+
+    def diverted(
+        self, inset: InsetId, members: Sequence[pa.RecordBatch], events: Sequence[str], failure: Failure
+    ) -> Produced:
+        """A set that failed for good, as an event on port `errors`."""
+        reason = f"{failure.kind}: {failure.message}"
+        return self._error(inset, events, reason, failure.traceback, ipc_bytes(members))
+
+    def _error(self, inset: InsetId, events: Sequence[str], reason: str, trace: str, data: bytes | None) -> Produced:
+        row = {
+            "operator": self.operator,
+            "inset": str(inset),
+            "events": list(events),
+            "reason": reason,
+            "traceback": trace,
+            "data": data,
+        }
+        return _produced(ERRORS, pa.RecordBatch.from_pylist([row], schema=ERRORS_SCHEMA))
+
+    def greatest_time(self, port: PortName, batch: pa.RecordBatch) -> int | None:
+        """The greatest event time of a batch, in microseconds since 1970; a naive time counts as UTC."""
+        name = self._time[port]
+        column = batch.column(name)
+        found = pc.max(column)
+        if not found.is_valid:
+            return None
+        kind = column.type
+        if pa.types.is_timestamp(kind):
+            scale, divisor = _UNITS[kind.unit]
+            whole: int = found.value
+            return whole * scale // divisor  # floor: a window must not close early
+        if pa.types.is_date(kind):
+            day: date = found.as_py()
+            return (day - date(1970, 1, 1)).days * 86_400_000_000
+        raise SchemaError(
+            f"operator {self.operator!r}: column {name!r} is {kind}; a time column is a timestamp or a date"
+        )
+
+
+_UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+
+
+def _as_batch(data: Tabular, where: str) -> pa.RecordBatch:
+    if isinstance(data, pa.RecordBatch):
+        return data
+    table = to_table(data, where)
+    return to_batches(table, table.schema, where)[0]
+
+
+def _produced(port: PortName, batch: pa.RecordBatch) -> Produced:
+    return Produced(port, batch, batch.num_rows, batch.nbytes + HEADER)

@@ -1,0 +1,156 @@
+"""A run: the pipeline at work on a thread of this process, as its user holds it.
+
+    with pipeline.start("memory:sales", engine="inline") as run:
+        run.wait()
+        print(run.status())
+
+Leaving the `with` stops the pipeline; its log stays, and another run on the log goes on from there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from logline.errors import BadName, LogError
+from logline.graph.durations import duration
+from logline.graph.model import Graph
+from logline.graph.operator import Duration
+from logline.names import InstanceName, OperatorName, TargetName
+from logline.runtime.inline import InlineEngine
+from logline.runtime.log import Log
+from logline.runtime.parts import Parts
+from logline.runtime.status import OperatorStatus, Status, logged_status
+
+
+class Run:
+    """One run of a pipeline; a context manager. Begins when it is made."""
+
+    def __init__(
+        self, graph: Graph, parts: Mapping[InstanceName, Parts], log: Log, engine: InlineEngine | None
+    ) -> None:
+        """`engine` is None for a log whose pipeline has finished: there is nothing to run."""
+        self.log = log
+        self._graph = graph
+        self._parts = parts
+        self._engine = engine
+        self._over = threading.Event()
+        self._raised = False
+        if engine is None:
+            self._over.set()
+        else:
+            threading.Thread(target=self._work, args=(engine,), name=f"logline {graph.name}", daemon=True).start()
+
+    def _work(self, engine: InlineEngine) -> None:
+        try:
+            engine.run()
+        finally:
+            if engine.lease is not None:
+                engine.lease.release()
+            self._over.set()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if kind is None and not self._raised:
+            self._raise_failure()  # nobody has heard of it yet
+
+    def __repr__(self) -> str:
+        return f"Run({self._graph.name!r}, {self.status().phase})"
+
+    # ---- waiting and looking --------------------------------------------------------------------------
+
+    def wait(self, timeout: Duration | float | None = None) -> Status:
+        """Until the pipeline has finished or was stopped; TimeoutError if it takes longer than `timeout`
+        (seconds, or "5m"). Raises PipelineFailed with operator, event and the user's own traceback."""
+        if not self._over.wait(_seconds(timeout)):
+            raise TimeoutError(f"pipeline {self._graph.name!r} still runs after {timeout}; it goes on")
+        self._raise_failure()
+        return self.status()
+
+    def _raise_failure(self) -> None:
+        if self._engine is not None and self._engine.error is not None:
+            self._raised = True
+            raise self._engine.error
+
+    def status(self) -> Status:
+        """The run at this moment."""
+        if self._engine is not None:
+            return self._engine.status()
+        store = self.log.store
+        operators = {str(n): logged_status(store, p.spec, OperatorStatus()) for n, p in self._parts.items()}
+        return Status("finished", operators)
+
+    # ---- commands -------------------------------------------------------------------------------------
+
+    def stop(self, *, drain: bool = False, timeout: Duration | float = "30s") -> Status:
+        """Ends the run in order; open sets stay open in the log. `drain`: what is in it flows out first.
+
+        What has not ended after `timeout` is dropped, as a crash would do it: nothing that is logged is lost,
+        and another run goes on from there.
+        """
+        engine = self._engine
+        if engine is not None and not self._over.is_set():
+            engine.command("drain" if drain else "stop")
+            if not self._over.wait(_seconds(timeout)):
+                engine.abandon()
+                if not self._over.wait(_LAST_WORD):
+                    raise TimeoutError(
+                        f"pipeline {self._graph.name!r} does not stop: user code in it does not return"
+                    )
+        return self.status()
+
+    def restart(self, operator: str) -> None:
+        """Drops the operator's life as a crash would, and begins a new one, while the others go on."""
+        name = InstanceName(operator)
+        if name not in self._parts:
+            raise BadName(f"there is no operator {operator!r}; there are {', '.join(self._parts)}")
+        engine = self._engine
+        if engine is None or self._over.is_set():
+            raise LogError(f"the run is over: {operator!r} can't be restarted; start the pipeline again")
+        done = threading.Event()
+        engine.restart(name, done.set)
+        while not done.wait(0.05) and not self._over.is_set():
+            pass  # the run may end before it hears of it
+
+    def result(self, sink: str) -> pa.Table:
+        """What a `collect()` sink holds; `sink` is the operator's name, or `operator.target`."""
+        name, _, target = sink.partition(".")
+        node = self._graph.nodes.get(OperatorName(name))
+        found: Any = None
+        if node is not None and node.targets:
+            if not target and len(node.targets) == 1:
+                (found,) = node.targets.values()
+            else:
+                found = node.targets.get(TargetName(target))
+        if not hasattr(found, "table"):
+            kept = [
+                str(n.name) if len(n.targets) == 1 else f"{n.name}.{t}"
+                for n in self._graph.nodes.values()
+                for t, s in n.targets.items()
+                if hasattr(s, "table")
+            ]
+            raise BadName(
+                f"{sink!r} is not a sink whose result can be had; "
+                + (f"there are {', '.join(kept)}" if kept else "only sinks.collect() keeps one, and there is none")
+            )
+        table: pa.Table = found.table()
+        return table
+
+
+_LAST_WORD = 5.0
+"""Seconds that a run which was dropped has to let go of its threads."""
+
+
+def _seconds(timeout: Duration | float | None) -> float | None:
+    if timeout is None or isinstance(timeout, int | float):
+        return timeout
+    return duration(timeout).total_seconds()

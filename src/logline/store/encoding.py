@@ -1,0 +1,208 @@
+"""Steps and images as bytes. What a life leaves behind is bytes, in every store, the memory store included:
+a later life can't be handed an object that an earlier one still holds.
+
+Payloads are not in here; a store keeps them in its own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from logline.engine import codec
+from logline.engine.image import (
+    Answer,
+    Collection,
+    Finished,
+    Head,
+    Image,
+    Member,
+    OpenSet,
+    Position,
+    Progress,
+    Step,
+    Timer,
+)
+from logline.engine.results import Failure
+from logline.errors import LogError
+from logline.names import Serial, Ssn
+
+FORMAT = 1
+"""The version of this encoding; a log written with another one is refused."""
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
+
+
+def _members(members: Iterable[Member]) -> list[Any]:
+    return [(m.channel, m.ssn, None if m.note is None else codec.encode(m.note)) for m in members]
+
+
+def _read_members(raw: list[Any]) -> list[Member]:
+    return [Member(c, s, None if n is None else codec.decode(n)) for c, s, n in raw]
+
+
+def _failure(failure: Failure) -> tuple[Any, ...]:
+    return failure.kind, failure.message, failure.traceback, failure.retryable
+
+
+def _sets(sets: dict[Serial, OpenSet]) -> list[Any]:
+    return [(s, codec.encode(o.id), _members(o.members), o.cause) for s, o in sets.items()]
+
+
+def _read_sets(raw: list[Any]) -> dict[Serial, OpenSet]:
+    return {s: OpenSet(codec.decode(i), _read_members(m), c) for s, i, m, c in raw}
+
+
+def _progress(raw: list[Any]) -> Progress:
+    return Progress(*raw)._replace(unconfirmed=tuple(raw[-1]))
+
+
+def encode_step(step: Step) -> bytes:
+    """The image side of a step: everything but outputs and staged rows."""
+    return _pack(
+        [
+            FORMAT,
+            step.number,
+            step.reveal,
+            step.positions,
+            list(_members(step.alone.values())),
+            list(step.alone),
+            _sets(step.opened),
+            {s: _members(m) for s, m in step.members.items()},
+            step.due,
+            step.done,
+            [(f.serial, codec.encode(f.id), _members(f.members)) for f in step.finished],
+            step.serial,
+            step.state,
+            step.clock,
+            [(codec.encode(i), t) for i, t in step.timers.items()],
+            step.answers,
+            {s: _failure(f) for s, f in step.failures.items()},
+            step.written,
+            step.reads,
+            {p: (c.base, sorted(c.pinned)) for p, c in step.collected.items()},
+            step.forget,
+            step.ended,
+            step.left,
+        ]
+    )
+
+
+def decode_step(raw: bytes) -> Step:
+    """The inverse of `encode_step`; outputs and staged rows are empty."""
+    fields = _unpack(raw)
+    if fields[0] != FORMAT:
+        raise LogError(f"this log has format {fields[0]}, this version of Logline reads {FORMAT}")
+    (
+        number,
+        reveal,
+        positions,
+        alone,
+        alone_serials,
+        opened,
+        members,
+        due,
+        done,
+        finished,
+        serial,
+        state,
+        clock,
+        timers,
+        answers,
+        failures,
+        written,
+        reads,
+        collected,
+        forget,
+        ended,
+        left,
+    ) = fields[1:]
+    return Step(
+        number=number,
+        reveal={p: (s, t) for p, (s, t) in reveal.items()},
+        positions={c: Position(*p) for c, p in positions.items()},
+        alone=dict(zip(alone_serials, _read_members(alone), strict=True)),
+        opened=_read_sets(opened),
+        members={s: _read_members(m) for s, m in members.items()},
+        due=due,
+        done=done,
+        finished=[Finished(s, codec.decode(i), tuple(_read_members(m))) for s, i, m in finished],
+        serial=serial,
+        state=state,
+        clock=clock,
+        timers={codec.decode(i): None if t is None else Timer(*t) for i, t in timers},
+        answers={s: [Answer(*a) for a in found] for s, found in answers.items()},
+        failures={s: Failure(*f) for s, f in failures.items()},
+        written=written,
+        reads={p: _progress(r) for p, r in reads.items()},
+        collected={p: Collection(b, frozenset(k)) for p, (b, k) in collected.items()},
+        forget=forget,
+        ended=ended,
+        left=left,
+    )
+
+
+def encode_image(image: Image) -> bytes:
+    """A whole image; used when an instance is claimed."""
+    return _pack(
+        [
+            FORMAT,
+            image.commits,
+            image.positions,
+            {p: (h.last, h.total, h.base, sorted(h.pinned)) for p, h in image.heads.items()},
+            _sets(image.sets),
+            image.due,
+            image.serial,
+            image.state,
+            image.clock,
+            [(codec.encode(i), t) for i, t in image.timers.items()],
+            image.answers,
+            {s: _failure(f) for s, f in image.failures.items()},
+            image.written,
+            image.reads,
+            image.ended,
+            image.left,
+        ]
+    )
+
+
+def decode_image(raw: bytes) -> Image:
+    """The inverse of `encode_image`."""
+    (
+        _,
+        commits,
+        positions,
+        heads,
+        sets,
+        due,
+        serial,
+        state,
+        clock,
+        timers,
+        answers,
+        failures,
+        written,
+        reads,
+        ended,
+        left,
+    ) = _unpack(raw)
+    return Image(
+        commits=commits,
+        positions={c: Position(*p) for c, p in positions.items()},
+        heads={p: Head(Ssn(a), t, Ssn(b), set(k)) for p, (a, t, b, k) in heads.items()},
+        sets=_read_sets(sets),
+        due=due,
+        serial=serial,
+        state=state,
+        clock=clock,
+        timers={codec.decode(i): Timer(*t) for i, t in timers},
+        answers={s: [Answer(*a) for a in found] for s, found in answers.items()},
+        failures={s: Failure(*f) for s, f in failures.items()},
+        written=written,
+        reads={p: _progress(r) for p, r in reads.items()},
+        ended=ended,
+        left=left,
+    )

@@ -1,0 +1,285 @@
+"""The memory store: the reference that the simulator and the inline engine use.
+
+Nothing but bytes outlives a life (see `store.encoding`); payloads are Arrow batches, which nobody can change.
+A log with a name (`memory:orders`) lives as long as the process and can be resumed; one without is gone with
+its last user.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from logline.engine.image import Finished, Head, Image, Member, Needs, Output, Position, Step
+from logline.errors import Collected, Fenced, LogInUse
+from logline.names import ChannelName, Incarnation, InsetId, InstanceName, LogId, PortName, Serial, Ssn
+from logline.store.encoding import decode_image, decode_step, encode_image, encode_step
+from logline.store.seam import Meta
+
+
+@dataclass
+class _Data:
+    """One journal as it lies there."""
+
+    incarnation: Incarnation = Incarnation(0)
+    image: Image = field(default_factory=Image)
+    rows: dict[PortName, dict[Ssn, Output]] = field(default_factory=dict)
+    """Visible rows and staged ones; what is visible, the head says."""
+    done: dict[ChannelName, dict[tuple[Ssn, Serial], tuple[InsetId, Any]]] = field(default_factory=dict)
+    """Memberships of done sets, by event."""
+
+
+class MemoryJournal:
+    """A journal in the hands of one life."""
+
+    def __init__(self, store: MemoryStore, data: _Data) -> None:
+        self._store = store
+        self._data = data
+        data.incarnation = self.incarnation = Incarnation(data.incarnation + 1)
+        self.image = decode_image(encode_image(data.image))
+
+    def commit(self, step: Step) -> None:
+        """Atomic under the store's lock."""
+        raw = encode_step(step)
+        with self._store.lock:
+            data = self._data
+            if data.incarnation != self.incarnation:
+                raise Fenced("a newer incarnation has claimed the journal")
+            if step.number == data.image.commits:
+                return  # repeated after a lost answer
+            _apply(data, decode_step(raw), step.outputs, step.staged)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _apply(data: _Data, step: Step, outputs: Sequence[Output], staged: Sequence[Output]) -> None:
+    for output in (*staged, *outputs):
+        data.rows.setdefault(output.port, {})[output.ssn] = output
+    for serial in step.done:
+        opened = data.image.sets[serial]
+        _remember(data, serial, opened.id, (*opened.members, *step.members.get(serial, ())))
+    for finished in step.finished:
+        _remember(data, *finished)
+    step.outputs = list(outputs)
+    data.image.apply(step)
+    data.image.commits = step.number
+    for port, (base, pinned) in step.collected.items():
+        rows = data.rows.get(port, {})
+        for ssn in [s for s in rows if s < base and s not in pinned]:
+            del rows[ssn]
+    for channel, base in step.forget.items():
+        known = data.done.get(channel, {})
+        for key in [k for k in known if k[0] < base]:
+            del known[key]
+
+
+def _remember(data: _Data, serial: Serial, inset: InsetId, members: Sequence[Member]) -> None:
+    for member in members:
+        data.done.setdefault(member.channel, {})[member.ssn, serial] = (inset, member.note)
+
+
+class MemoryReader:
+    """Anyone's view of a journal."""
+
+    def __init__(self, store: MemoryStore, instance: InstanceName) -> None:
+        self._store = store
+        self._instance = instance
+
+    @property
+    def _data(self) -> _Data:
+        return self._store.data(self._instance)
+
+    def events(self, port: PortName, after: Ssn, *, limit: int = 1 << 30, max_bytes: int = 1 << 62) -> list[Output]:
+        """Visible events after `after`."""
+        with self._store.lock:
+            data = self._data
+            head = data.image.head(port)
+            rows = data.rows.get(port, {})
+            found: list[Output] = []
+            size = 0
+            for ssn in range(after + 1, min(head.last, after + limit) + 1):
+                row = rows.get(Ssn(ssn))
+                if row is None:
+                    raise Collected(f"{self._instance}.{port}:{ssn} has been collected")
+                found.append(row)
+                size += row.nbytes
+                if size >= max_bytes:
+                    break
+            return found
+
+    def pick(self, port: PortName, ssns: Sequence[Ssn]) -> list[Output]:
+        """Exactly these events."""
+        with self._store.lock:
+            data = self._data
+            last, rows = data.image.head(port).last, data.rows.get(port, {})
+            for ssn in ssns:
+                if ssn > last or ssn not in rows:
+                    raise Collected(f"{self._instance}.{port}:{ssn} is not in the log")
+            return [rows[ssn] for ssn in ssns]
+
+    def stored(self, port: PortName) -> list[Ssn]:
+        """Visible and not collected."""
+        with self._store.lock:
+            data = self._data
+            last = data.image.head(port).last
+            return sorted(s for s in data.rows.get(port, {}) if s <= last)
+
+    def head(self, port: PortName) -> Head:
+        """The committed head."""
+        with self._store.lock:
+            head = self._data.image.head(port)
+            return Head(head.last, head.total, head.base, set(head.pinned))
+
+    def needs(self, channel: ChannelName) -> Needs:
+        """One consistent look."""
+        with self._store.lock:
+            image = self._data.image
+            members = [m.ssn for o in image.sets.values() for m in o.members if m.channel == channel]
+            return Needs(image.positions.get(channel, Position()), members, image.left)
+
+    def image(self) -> Image:
+        """A copy, made of bytes."""
+        with self._store.lock:
+            return decode_image(encode_image(self._data.image))
+
+    def history(self) -> Iterator[Finished]:
+        """Done sets, in the order of their serials."""
+        with self._store.lock:
+            found: dict[Serial, tuple[InsetId, list[Member]]] = {}
+            for channel, known in self._data.done.items():
+                for (ssn, serial), (inset, note) in known.items():
+                    found.setdefault(serial, (inset, []))[1].append(Member(channel, ssn, note))
+        for serial in sorted(found):
+            inset, members = found[serial]
+            yield Finished(serial, inset, tuple(members))
+
+    def incarnation(self) -> Incarnation:
+        """The newest."""
+        with self._store.lock:
+            return self._data.incarnation
+
+
+class MemoryLease:
+    """Held until another run takes it."""
+
+    def __init__(self, store: MemoryStore, run: str) -> None:
+        self._store = store
+        self.run = run
+
+    def held(self) -> bool:
+        """Whether it is still ours."""
+        return self._store.holder == self.run
+
+    def release(self) -> None:
+        """Lets another run begin."""
+        with self._store.lock:
+            if self._store.holder == self.run:
+                self._store.holder = None
+
+
+class MemoryStore:
+    """All journals of one pipeline, in this process."""
+
+    def __init__(self, log_id: str | None = None) -> None:
+        self.log_id = LogId(log_id or uuid.uuid4().hex[:12])
+        self.lock = threading.RLock()
+        self.holder: str | None = None
+        self._journals: dict[InstanceName, _Data] = {}
+        self._bells: dict[InstanceName, list[Callable[[], None]]] = {}
+        self._meta: Meta | None = None
+        self._statuses: dict[str, Mapping[str, Any]] = {}
+
+    def data(self, instance: InstanceName) -> _Data:
+        """The journal as it lies there; made when first asked for."""
+        return self._journals.setdefault(instance, _Data())
+
+    def claim(self, instance: InstanceName) -> MemoryJournal:
+        """Fences older lives (R10)."""
+        with self.lock:
+            return MemoryJournal(self, self.data(instance))
+
+    def read(self, instance: InstanceName) -> MemoryReader:
+        """Anyone may read."""
+        return MemoryReader(self, instance)
+
+    def instances(self) -> list[InstanceName]:
+        """The journals there are."""
+        with self.lock:
+            return list(self._journals)
+
+    def ring(self, instance: InstanceName) -> None:
+        """Calls whoever listens."""
+        for heard in tuple(self._bells.get(instance, ())):
+            heard()
+
+    def on_bell(self, instance: InstanceName, heard: Callable[[], None]) -> Callable[[], None]:
+        """Listens."""
+        listeners = self._bells.setdefault(instance, [])
+        listeners.append(heard)
+        return lambda: listeners.remove(heard)
+
+    def lease(self, run: str, *, takeover: bool = False) -> MemoryLease:
+        """One run at a time."""
+        with self.lock:
+            if self.holder is not None and not takeover:
+                raise LogInUse(
+                    f"the log {self.log_id} is in use by run {self.holder}: stop that run, "
+                    "or start with takeover=True to fence it off"
+                )
+            self.holder = run
+            return MemoryLease(self, run)
+
+    def meta(self) -> Meta | None:
+        """The pipeline this log belongs to."""
+        return self._meta
+
+    def set_meta(self, meta: Meta) -> None:
+        """Remembered for the next run."""
+        self._meta = meta
+
+    def put_status(self, group: str, status: Mapping[str, Any]) -> None:
+        """The newest status of a group."""
+        with self.lock:
+            self._statuses[group] = dict(status)
+
+    def statuses(self) -> Mapping[str, Mapping[str, Any]]:
+        """All groups."""
+        with self.lock:
+            return dict(self._statuses)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+_named: dict[str, MemoryStore] = {}
+_named_lock = threading.Lock()
+
+
+def open_memory(name: str) -> MemoryStore:
+    """The log `memory:NAME` of this process; a nameless one is fresh.
+
+    Its id is not its name: the same name in another process is another log, and a target outside that keeps
+    positions by log id must not take one for the other (R8).
+    """
+    if not name:
+        return MemoryStore()
+    with _named_lock:
+        if name not in _named:
+            _named[name] = MemoryStore()
+        return _named[name]
+
+
+def find_memory(name: str) -> MemoryStore | None:
+    """The log of that name, if this process has one."""
+    with _named_lock:
+        return _named.get(name)
+
+
+def memory_names() -> list[str]:
+    """The named logs of this process."""
+    with _named_lock:
+        return sorted(_named)

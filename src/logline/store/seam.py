@@ -1,0 +1,108 @@
+"""The seam between the engine and a log store. A store keeps journals; the protocol is not its business.
+
+    journal = store.claim(instance)      fences older lives, returns the image
+    journal.commit(step)                 atomic; raises Fenced
+    reader = store.read(instance)        of anyone: events, members, positions, heads
+    store.ring(instance)                 a hint; losing one costs a poll interval, nothing else
+    store.lease(...)                     one run at a time
+
+`testing.conformance` is the suite that every implementation passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from logline.engine.image import Finished, Head, Image, Needs, Output, Step
+from logline.names import ChannelName, Incarnation, InstanceName, LogId, PortName, Ssn
+
+
+class Journal(Protocol):
+    """An instance's durable log, in the hands of its one writer."""
+
+    incarnation: Incarnation
+    image: Image
+
+    def commit(self, step: Step) -> None:
+        """All of the step or nothing (R1). Raises Fenced if a newer incarnation has claimed the journal (R10).
+
+        Repeating a commit of the same number after a lost answer changes nothing.
+        """
+
+    def close(self) -> None:
+        """Lets go of it; the next claim does not have to wait."""
+
+
+class Reader(Protocol):
+    """Anyone's view of a journal: what is committed, nothing else (R2)."""
+
+    def events(self, port: PortName, after: Ssn, *, limit: int, max_bytes: int) -> Sequence[Output]:
+        """Visible events from `after + 1` on, without gaps; at least one if there is one.
+        Raises Collected if `after + 1` is gone."""
+
+    def pick(self, port: PortName, ssns: Sequence[Ssn]) -> Sequence[Output]:
+        """Exactly these events. Raises Collected if one of them is gone."""
+
+    def stored(self, port: PortName) -> Sequence[Ssn]:
+        """The SSNs that are visible and not collected."""
+
+    def head(self, port: PortName) -> Head: ...
+
+    def needs(self, channel: ChannelName) -> Needs:
+        """Position and members of open sets, read at one instant (R12)."""
+
+    def image(self) -> Image:
+        """The committed image; for tables and checks, not for the path of an event."""
+
+    def history(self) -> Iterator[Finished]:
+        """Memberships of done sets that are still remembered."""
+
+    def incarnation(self) -> Incarnation: ...
+
+
+class Lease(Protocol):
+    """The right to run the pipeline of this log."""
+
+    def held(self) -> bool: ...
+
+    def release(self) -> None: ...
+
+
+class Meta(NamedTuple):
+    """What the log knows of the pipeline as a whole."""
+
+    pipeline: str
+    graph: Mapping[str, Any]
+    """The record of the graph that `graph.evolve` compares."""
+
+
+class Store(Protocol):
+    """Where the journals of a pipeline live."""
+
+    log_id: LogId
+
+    def claim(self, instance: InstanceName) -> Journal: ...
+
+    def read(self, instance: InstanceName) -> Reader: ...
+
+    def instances(self) -> Sequence[InstanceName]:
+        """The journals there are."""
+
+    def ring(self, instance: InstanceName) -> None: ...
+
+    def on_bell(self, instance: InstanceName, heard: Callable[[], None]) -> Callable[[], None]:
+        """Calls `heard` when the bell rings; returns how to stop that. A bell may be lost."""
+
+    def lease(self, run: str, *, takeover: bool = False) -> Lease:
+        """Raises LogInUse if another run holds it."""
+
+    def meta(self) -> Meta | None: ...
+
+    def set_meta(self, meta: Meta) -> None: ...
+
+    def put_status(self, group: str, status: Mapping[str, Any]) -> None: ...
+
+    def statuses(self) -> Mapping[str, Mapping[str, Any]]: ...
+
+    def close(self) -> None: ...

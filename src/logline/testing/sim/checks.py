@@ -1,0 +1,227 @@
+"""The invariants of DESIGN section 4, checked after every action, and what must hold at the end.
+
+The checks keep a ghost: every row that ever was committed, by name. It is what a failure-free run would have had
+at its ports, so at the end each operator is asked whether its outputs are what its inputs demand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from logline.engine import actions as do
+from logline.engine import codec
+from logline.engine.image import Image, Output, own_id
+from logline.engine.spec import InstanceSpec, write_port
+from logline.graph.states import decode_state
+from logline.names import InstanceName, PortName, Ssn, TargetName
+from logline.runtime.life import Life
+from logline.runtime.parts import Parts
+from logline.store.memory import MemoryStore
+from logline.testing.sim.operators import Mirror
+from logline.testing.sim.outside import PaidService, Violation
+
+_MIRROR = write_port(TargetName("mirror"))
+
+
+class Checks:
+    """Watches one simulated run."""
+
+    def __init__(self, parts: Mapping[InstanceName, Parts], store: MemoryStore, service: PaidService) -> None:
+        self.parts = parts
+        self.store = store
+        self.service = service
+        self.ghost: dict[tuple[InstanceName, PortName], dict[Ssn, Output]] = {}
+        self._before: dict[InstanceName, Image] = {}
+        self._generated: Counter[tuple[InstanceName, int]] = Counter()
+
+    # ---- before an action -----------------------------------------------------------------------------
+
+    def before(self, life: Life, action: do.Action, *, current: bool) -> None:
+        """R5: nothing is generated from half-rebuilt state."""
+        if isinstance(action, do.Generate) and isinstance(life.parts.op, Mirror):
+            heads = life.machine.outbox.heads
+            life.parts.op.logged = (lambda: heads[_MIRROR].last) if current else None
+        if not current or not isinstance(action, do.Generate) or life.desk is None:
+            return
+        for job in action.jobs:
+            known = life.desk.sets.get(job.serial)
+            if known is None:
+                raise Violation(f"NO-STATE {life.spec.name} set {job.serial}")
+            if life.spec.stateless:
+                continue
+            got = [name for name, _ in known.acc or ()]
+            want = [str(own_id(member)) for member in known.members]
+            if got != want:
+                raise Violation(f"HALF-BUILT {life.spec.name} set {known.name()!r}: {got}, members {want}")
+
+    # ---- after a commit -------------------------------------------------------------------------------
+
+    def after_commit(self, name: InstanceName) -> None:
+        """Everything that a commit may not do."""
+        spec = self.parts[name].spec
+        image = self.store.data(name).image
+        self._check_rows(name, spec, image)
+        self._check_progress(name, spec, image)
+        self._check_sets(name, image)
+        self._check_state(name, spec, image)
+        self._check_needed(name, spec)
+        self._check_bound(name, spec, image)
+        for answers in image.answers.values():
+            for answer in answers:
+                value = codec.decode(answer.value)
+                if isinstance(value, list):
+                    self.service.keep(value[0], answer.value)
+        self._before[name] = self.store.read(name).image()
+
+    def _check_rows(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
+        """R1, R2: what was visible once never changes, and SSNs have no gaps."""
+        for port in (*spec.ports, *map(write_port, spec.targets)):
+            head = image.head(port)
+            ghost = self.ghost.setdefault((name, port), {})
+            rows = self.store.data(name).rows.get(port, {})
+            for ssn in range(1, head.last + 1):
+                row, known = rows.get(Ssn(ssn)), ghost.get(Ssn(ssn))
+                if row is None:
+                    if known is None:
+                        raise Violation(f"GAP {name}.{port}:{ssn} was never logged")
+                    if ssn >= head.base or ssn in head.pinned:
+                        raise Violation(f"LOST {name}.{port}:{ssn} is not there, base {head.base}")
+                elif known is None:
+                    ghost[Ssn(ssn)] = row
+                elif row != known:
+                    raise Violation(f"LOG-REWRITTEN {name}.{port}:{ssn} {known} -> {row}")
+                elif ssn < head.base and ssn not in head.pinned:
+                    raise Violation(f"KEPT {name}.{port}:{ssn} is collected and still there")
+            ends = [s for s, row in ghost.items() if row.end]
+            if ends and (ends != [head.last] or len(ends) > 1):
+                raise Violation(f"AFTER-END {name}.{port}")
+            if len(ghost) > head.last:
+                raise Violation(f"LOG-SHRUNK {name}.{port} to {head.last}")
+
+    def _check_progress(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
+        """R4, R8, R11: positions and write positions never go back, nor beyond what there is."""
+        before = self._before.get(name, Image())
+        for channel in spec.inputs:
+            at, was = image.positions.get(channel.name), before.positions.get(channel.name)
+            if at is None:
+                if was is not None:
+                    raise Violation(f"POSITION of {channel.name} is gone")
+                continue
+            if was is not None and (at.ssn < was.ssn or (was.ended and not at.ended)):
+                raise Violation(f"POSITION-BACK {channel.name} {was} -> {at}")
+            row = self.ghost.get((channel.sender, channel.out), {}).get(at.ssn)
+            if at.ssn and (row is None or row.total != at.total or row.end != at.ended):
+                raise Violation(f"POSITION {channel.name} {at} does not fit {row}")
+        for target in spec.targets:
+            done, given = image.written.get(target, 0), image.head(write_port(target)).last
+            if done > given or done < before.written.get(target, 0):
+                raise Violation(f"WRITTEN {name} {target}: {done} of {given}")
+        if image.left and (image.sets or image.due or not image.ended):
+            raise Violation(f"LEFT {name} with open sets or without an end")
+        if image.left and any(image.written.get(t, 0) != image.head(write_port(t)).last for t in spec.targets):
+            raise Violation(f"LEFT {name} with writes to do")
+
+    def _check_sets(self, name: InstanceName, image: Image) -> None:
+        """R6, R7: due sets are open ones; a set that is done never comes back."""
+        for serial in image.due:
+            if serial not in image.sets or image.sets[serial].cause is None:
+                raise Violation(f"DUE {name} set {serial} is not a due set")
+        if len(set(image.due)) != len(image.due):
+            raise Violation(f"DUE {name} twice: {image.due}")
+        for serial, opened in image.sets.items():
+            if serial > image.serial or not opened.members:
+                raise Violation(f"SET {name} {serial} of {image.serial}: {opened}")
+            if opened.cause is not None and serial not in image.due:
+                raise Violation(f"DUE {name} set {serial} is due and not in the list")
+            for member in opened.members:
+                if member.ssn > image.positions[member.channel].ssn:
+                    raise Violation(f"MEMBER {name} {member} above the position")
+        open_ids = [o.id for o in image.sets.values() if o.cause is None]
+        if len(set(open_ids)) != len(open_ids):
+            raise Violation(f"SET {name} two open sets of one id")
+        gone = set(self._before.get(name, Image()).sets) - set(image.sets)
+        for serial in gone:
+            self._generated[name, serial] += 1
+        back = [s for s in image.sets if self._generated[name, s]]
+        if back:
+            raise Violation(f"SET {name} {back} came back")
+        for serial in image.answers:
+            if serial not in image.due:
+                raise Violation(f"ANSWER {name} kept for set {serial}, which is not due")
+
+    def _check_state(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
+        """R6: the state reflects exactly the events up to the positions."""
+        op = self.parts[name].op
+        if op is None or op.State is None or not hasattr(op.State, "events"):
+            return
+        taken = sum(p.ssn - p.ended for p in image.positions.values())
+        failed = sum(1 for row in self.ghost.get((name, PortName("errors")), {}).values() if not row.end)
+        failed += len(image.failures)
+        if spec.on_error == "drop":
+            failed = taken  # what was dropped left no trace to count
+        state = 0 if image.state is None else self.store_state(name, image).events
+        if not taken - failed <= state <= taken:
+            raise Violation(f"STATE-COUNT {name} state {state}, events {taken}")
+
+    def store_state(self, name: InstanceName, image: Image) -> Any:
+        """The logged global state of an operator."""
+        op = self.parts[name].op
+        assert op is not None and op.State is not None and image.state is not None
+        return decode_state(image.state, op.State)
+
+    def _check_needed(self, name: InstanceName, spec: InstanceSpec) -> None:
+        """R12: whatever a receiver may still ask for is there. Holds after its commits and the senders'."""
+        channels = [*spec.inputs, *(c for port in spec.ports.values() for c in port)]
+        for channel in channels:
+            needs = self.store.read(channel.receiver).needs(channel.name)
+            if needs.left:
+                continue
+            last = self.store.data(channel.sender).image.head(channel.out).last
+            rows = self.store.data(channel.sender).rows.get(channel.out, {})
+            for ssn in (*range(needs.position.ssn + 1, last + 1), *needs.members):
+                if ssn not in rows:
+                    raise Violation(f"COLLECTED-NEEDED {channel.name} needs {ssn}")
+
+    def _check_bound(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
+        """R13: what a receiver has not taken is bounded, but for the step that crosses the bound."""
+        before = self._before.get(name)
+        if before is None:
+            return
+        for port, receivers in spec.ports.items():
+            for channel in receivers:
+                needs = self.store.read(channel.receiver).needs(channel.name)
+                was = before.head(port).total - needs.position.total
+                if (
+                    was >= spec.limits.port_bytes + 400
+                    and image.head(port).total > before.head(port).total
+                    and not needs.left
+                ):
+                    raise Violation(f"BOUND {name}.{port} grew with {was} bytes not taken by {channel.receiver}")
+
+    # ---- at the end -----------------------------------------------------------------------------------
+
+    def at_end(self) -> None:
+        """Every port and every target is what a run without failure could have made of the same inputs."""
+        for name, parts in self.parts.items():
+            spec = parts.spec
+            image = self.store.data(name).image
+            if not image.left:
+                raise Violation(f"NOT-LEFT {name}")
+            outputs = {str(port): self._records(name, port) for port in (*spec.ports, *map(write_port, spec.targets))}
+            if parts.source is not None:
+                rows = self.ghost[name, PortName("out")]
+                parts.source.check([rows[s].payload for s in sorted(rows) if not rows[s].end])  # type: ignore[attr-defined]
+            else:
+                inputs: dict[str, list[Any]] = {}
+                for channel in spec.inputs:
+                    inputs.setdefault(channel.port, []).extend(self._records(channel.sender, channel.out))
+                parts.op.check(inputs, outputs)  # type: ignore[union-attr]
+            for target, sink in (parts.sinks or {}).items():
+                rows = self.ghost[name, write_port(target)]
+                sink.check([rows[s].payload for s in sorted(rows)])  # type: ignore[attr-defined]
+
+    def _records(self, name: InstanceName, port: PortName) -> list[Any]:
+        rows = self.ghost.get((name, port), {})
+        return [record for s in sorted(rows) if not rows[s].end for record in rows[s].payload]

@@ -1,0 +1,276 @@
+"""Operators of simulated pipelines: non-deterministic on purpose, each with a check of what must hold anyway.
+
+`check(inputs, outputs)` gets the records that ever were on each input and output port; whatever the operator
+decided by chance, every record must have come out exactly once (or where the operator says).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from logline.engine import codec
+from logline.graph.operator import Context, Emit, Event, Operator, Write
+from logline.names import InsetId
+from logline.testing.sim.outside import PaidService, Violation
+from logline.testing.sim.plain import Record, Records
+
+Ports = Mapping[str, list[Record]]
+
+
+def same(where: str, got: Iterable[Any], want: Iterable[Any]) -> None:
+    """Equal as multisets."""
+    a, b = Counter(got), Counter(want)
+    if a != b:
+        raise Violation(f"EXACTLY-ONCE {where}: extra {dict(a - b)}, missing {dict(b - a)}")
+
+
+def every(inputs: Ports) -> list[Record]:
+    """All records on all input ports."""
+    return [record for records in inputs.values() for record in records]
+
+
+class SimOperator(Operator[Any, Any]):
+    """The base: all that comes in goes out on the given ports."""
+
+    ports: tuple[str, ...] = ("out",)
+    name = ""
+
+    def check(self, inputs: Ports, outputs: Ports) -> None:
+        """By default: everything goes out once, over all ports together."""
+        same(self.name, every(outputs), every(inputs))
+
+
+def split(records: Records, ctx: Context[Any]) -> Iterator[Records]:
+    """One or two events, by chance, sometimes with an empty one."""
+    at = ctx.random.randint(0, len(records))
+    if ctx.random.random() < 0.5:
+        yield records
+        return
+    yield records[:at]
+    yield records[at:]
+
+
+class Pick(SimOperator):
+    """Stateless: drops a fixed quarter of the records, splits the rest by chance."""
+
+    def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        kept = tuple(r for r in acc if r[1] % 4 != 3)
+        if kept or ctx.random.random() < 0.2:
+            yield from split(kept, ctx)
+
+    def check(self, inputs: Ports, outputs: Ports) -> None:
+        same(self.name, every(outputs), [r for r in every(inputs) if r[1] % 4 != 3])
+
+
+@dataclass
+class Count:
+    """A global state that counts the events taken in; the world checks it against the positions."""
+
+    events: int = 0
+    fired: int = 0
+
+
+class Blocks(SimOperator):
+    """Two input sets per event, fired by a later event; one of the two asks a paid service (Algorithm 4)."""
+
+    ports = ("a", "b")
+    State = Count
+    size = 3
+
+    def __init__(self, service: PaidService) -> None:
+        self.service = service
+
+    def assign(self, event: Event, ctx: Context[Any]) -> Any:
+        state = ctx.state
+        block = state.events // self.size
+        state.events += 1
+        while state.fired < block:  # edge-triggered: only the event that opens a block fires the one before
+            ctx.fire(("a", state.fired))
+            ctx.fire(("b", state.fired))
+            state.fired += 1
+        second = block if ctx.random.random() < 0.7 else block + 1
+        return [("a", block), ("b", second)]
+
+    def update(self, inset: InsetId, acc: Any, event: Event) -> Any:
+        return (*(acc or ()), (event.name, event.batch))
+
+    def generate(self, inset: Any, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        records = tuple(r for _, batch in acc for r in batch)
+        if inset[0] == "a":
+            token, _ = ctx.call(self.service.ask, ctx.id)
+            if token != ctx.id:
+                raise Violation(f"WRONG-ANSWER {token} used for {ctx.id}")
+        for part in split(records, ctx):
+            yield Emit(part, inset[0])  # type: ignore[arg-type]
+
+    def check(self, inputs: Ports, outputs: Ports) -> None:
+        same(f"{self.name}.a", outputs["a"], every(inputs))
+        same(f"{self.name}.b", outputs["b"], every(inputs))
+
+
+class Pairs(SimOperator):
+    """Two inputs; random groups; ready when two events are together. Level-triggered, by `ready`."""
+
+    inputs = ("left", "right")
+    State = Count
+
+    def assign(self, event: Event, ctx: Context[Any]) -> Any:
+        ctx.state.events += 1
+        return [ctx.random.randint(0, 1)]
+
+    def update(self, inset: InsetId, acc: Any, event: Event) -> Any:
+        return (*(acc or ()), (event.name, event.batch))
+
+    def ready(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> bool:
+        return len(acc) >= 2
+
+    def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        yield from split(tuple(r for _, batch in acc for r in batch), ctx)
+
+
+class Windows(SimOperator):
+    """An event clock: records of one event spread over windows; late ones leave on their own port."""
+
+    ports = ("out", "late")
+    time = {"in": "t"}  # noqa: RUF012
+    State = Count
+    size = 4
+
+    def assign(self, event: Event, ctx: Context[Any]) -> Any:
+        ctx.state.events += 1
+        closed = -1 if ctx.watermark is None else codec.micros(ctx.watermark)
+        found: dict[InsetId, Any] = {}
+        for window in sorted({r[1] // self.size for r in event.batch}):
+            end = (window + 1) * self.size
+            if end <= closed:
+                found["late", event.name] = [*found.get(("late", event.name), []), window]
+                ctx.fire(("late", event.name))
+            else:
+                found[window] = None
+                ctx.fire(window, at=codec.instant(end))
+        return found
+
+    def update(self, inset: InsetId, acc: Any, event: Event) -> Any:
+        windows = [inset] if event.note is None else event.note
+        return (*(acc or ()), (event.name, tuple(r for r in event.batch if r[1] // self.size in windows)))
+
+    def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        records = tuple(r for _, batch in acc for r in batch)
+        if isinstance(inset, int) and any(r[1] // self.size != inset for r in records):
+            raise Violation(f"WINDOW {inset} has {records}")
+        yield Emit(records, "out" if isinstance(inset, int) else "late")  # type: ignore[arg-type]
+
+
+class Patient(SimOperator):
+    """Gathers until a time on the wall clock (a timer in the image)."""
+
+    State = Count
+
+    def assign(self, event: Event, ctx: Context[Any]) -> Any:
+        if ctx.state.events % 3 == 0:
+            ctx.fire("bag", at=ctx.now() + timedelta(milliseconds=700), clock="wall")
+        ctx.state.events += 1
+        return {"bag": len(event.batch)} if event.batch else []
+
+    def update(self, inset: InsetId, acc: Any, event: Event) -> Any:
+        if event.note != len(event.batch):
+            raise Violation(f"NOTE {event.note} for {event.batch}")
+        return (*(acc or ()), (event.name, event.batch))
+
+    def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        yield tuple(r for _, batch in acc for r in batch)
+
+
+class Rows(SimOperator):
+    """Stateless and async, several sets at once, a paid answer per row."""
+
+    def __init__(self, service: PaidService) -> None:
+        self.service = service
+
+    async def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> AsyncIterator[Any]:
+        for index, record in enumerate(acc):
+            row = ctx.row(index)
+            token, _ = await row.call(self.service.ask, row.id)
+            if token != row.id:
+                raise Violation(f"WRONG-ANSWER {token} used for {row.id}")
+            yield (record,)
+
+
+class Flaky(SimOperator):
+    """Raises now and then: in `generate` (retried, then diverted), sometimes in `assign` or `update`."""
+
+    State = Count
+
+    def assign(self, event: Event, ctx: Context[Any]) -> Any:
+        ctx.state.events += 1
+        if ctx.random.random() < 0.1:
+            ctx.state.events += 100  # must be undone
+            raise ValueError("assign does not like it")
+        return [ctx.random.randint(0, 1)]
+
+    def update(self, inset: InsetId, acc: Any, event: Event) -> Any:
+        if any(r[1] % 7 == 6 for r in event.batch):
+            raise ValueError("update never likes a 6")
+        return (*(acc or ()), (event.name, event.batch))
+
+    def ready(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> bool:
+        return len(acc) >= 2
+
+    def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        if ctx.random.random() < 0.3:
+            raise OSError("generate fails for a moment")
+        yield tuple(r for _, batch in acc for r in batch)
+
+
+class Dropper(Flaky):
+    """The same, but what fails for good is dropped."""
+
+    def check(self, inputs: Ports, outputs: Ports) -> None:
+        extra = Counter(every(outputs)) - Counter(every(inputs))
+        if extra or outputs["errors"]:
+            raise Violation(f"EXACTLY-ONCE {self.name}: extra {dict(extra)}, errors {outputs['errors']}")
+
+
+class Mirror(SimOperator):
+    """A writer in the middle that reads what it may have written itself: R9's last sentence."""
+
+    def __init__(self, service: PaidService, written: Any) -> None:
+        self.service = service
+        self.written = written
+        """A function that tells how many writes the target has applied."""
+        self.logged: Any = None
+        """Set by the world: how many writes this life has numbered so far."""
+
+    def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        seen = ctx.call(self.look)
+        yield tuple(acc)
+        yield Write((*acc, (f"seen{seen}", 0)), "mirror")  # type: ignore[arg-type]
+
+    def check(self, inputs: Ports, outputs: Ports) -> None:
+        same(f"{self.name}.out", outputs["out"], every(inputs))
+        written = [r for r in outputs["@mirror"] if not r[0].startswith("seen")]
+        same(f"{self.name} -> mirror", written, every(inputs))
+
+    def look(self) -> int:
+        """What the outside shows, against what was logged before."""
+        seen: int = self.written()
+        if self.logged is not None and seen < self.logged():
+            raise Violation(f"STALE-READ {seen} writes visible, {self.logged()} were logged before")
+        return seen
+
+
+class Store(SimOperator):
+    """A sink: every event is a write, sometimes two."""
+
+    ports = ()
+
+    def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        for part in split(tuple(acc), ctx):
+            yield Write(part, "store")  # type: ignore[arg-type]
+
+    def check(self, inputs: Ports, outputs: Ports) -> None:
+        same(self.name, outputs["@store"], every(inputs))

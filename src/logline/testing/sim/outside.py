@@ -1,0 +1,191 @@
+"""The outside world of a simulated pipeline: sources, targets and a paid service that notice what must not happen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from logline.graph.connector import Guarantee, Sink, Source
+from logline.testing.sim.plain import Records
+
+
+class Violation(AssertionError):
+    """A rule was broken. The seed that led here replays it."""
+
+
+_NOTHING = pa.schema([])
+
+
+class ReplayableSource(Source):
+    """A fixed list of batches; the offset is the index."""
+
+    gather = False
+    schema = _NOTHING
+
+    def __init__(self, batches: Sequence[Records], parts: int = 1) -> None:
+        self.batches = {str(k): list(batches[k::parts]) for k in range(parts)}
+
+    def partitions(self) -> Sequence[str]:
+        return tuple(self.batches)
+
+    def read(self, partition: str, offset: Any) -> Iterator[tuple[Any, Any] | None]:
+        for index in range(offset or 0, len(self.batches[partition])):
+            yield self.batches[partition][index], index + 1
+            if index % 3 == 2:
+                yield None
+
+    def check(self, logged: Sequence[Records]) -> None:
+        """Every batch once, and those of one partition in their order."""
+        for name, batches in self.batches.items():
+            mine = [b for b in logged if b in batches]
+            if mine != batches:
+                raise Violation(f"SOURCE partition {name}: {batches} was logged as {mine}")
+        if len(logged) != sum(map(len, self.batches.values())):
+            raise Violation(f"SOURCE {len(logged)} events logged of {self.batches}")
+
+
+class QuerySource(Source):
+    """Not replayable: each execution sees other data, and a read is whole or did not happen."""
+
+    replayable = False
+    gather = False
+    schema = _NOTHING
+
+    def __init__(self, rnd: Random, reads: int = 2) -> None:
+        self._rnd = rnd
+        self._reads = reads
+        self.executions = 0
+        self.effects: dict[int, list[Records]] = {}
+
+    def read(self, partition: str, offset: Any) -> Iterator[tuple[Any, Any] | None]:
+        done = offset or 0
+        for turn in range(done, self._reads):
+            self.executions += 1
+            execution = self.executions
+            effect: list[Records] = [
+                ((f"q{execution}.{i}", execution * 10 + i),) for i in range(self._rnd.randint(1, 4))
+            ]
+            self.effects[execution] = effect
+            for batch in effect:
+                yield batch, turn + 1
+            if turn + 1 < self._reads:
+                yield None
+
+    def check(self, logged: Sequence[Records]) -> None:
+        """The events are those of whole executions, one for each read."""
+        rest, used = list(logged), 0
+        while rest:
+            execution = int(rest[0][0][0][1:].split(".")[0])
+            effect = self.effects[execution]
+            if rest[: len(effect)] != effect:
+                raise Violation(f"EFFECT-MIXED execution {execution} gave {effect}, logged {logged}")
+            rest, used = rest[len(effect) :], used + 1
+        if used != self._reads:
+            raise Violation(f"EFFECT-COUNT {used} reads logged, {self._reads} were to be made: {logged}")
+
+
+class QueueSource(Source):
+    """Destructive: messages go when they are confirmed, and come again, in any order, until then."""
+
+    destructive = True
+    gather = False
+    schema = _NOTHING
+
+    def __init__(self, rnd: Random, messages: int = 5) -> None:
+        self._rnd = rnd
+        self.messages: dict[int, Records] = {i: ((f"m{i}", i),) for i in range(messages)}
+        self.waiting = dict(self.messages)
+
+    def read(self, partition: str, offset: Any) -> Iterator[tuple[Any, Any] | None]:
+        while self.waiting:
+            hand = list(self.waiting.items())  # a delivery that is under way while others are confirmed
+            self._rnd.shuffle(hand)
+            for message, body in hand[: self._rnd.randint(1, 3)]:
+                yield body, message
+            yield None
+
+    def confirm(self, partition: str, ids: Sequence[Any]) -> None:
+        for message in ids:
+            self.waiting.pop(message, None)
+
+    def check(self, logged: Sequence[Records]) -> None:
+        """Every message once."""
+        if sorted(logged) != sorted(self.messages.values()):
+            raise Violation(f"QUEUE logged {logged}")
+        if self.waiting:
+            raise Violation(f"QUEUE never confirmed {self.waiting}")
+
+
+class Target(Sink):
+    """An external target of each kind of R8. It outlives every life."""
+
+    def __init__(self, guarantee: Guarantee) -> None:
+        self.guarantee = guarantee
+        self.scope = ""
+        self.last = 0
+        self.names: dict[str, Records] = {}
+        self.rows: list[Records] = []
+        self.guards: dict[str, tuple[int, Records]] = {}
+        self.failing = 0
+        """So many writes fail before the next one succeeds."""
+
+    def open(self, scope: str) -> None:
+        if self.scope and scope != self.scope:
+            raise Violation(f"SCOPE of a target changed from {self.scope} to {scope}")
+        self.scope = scope
+
+    def position(self) -> int:
+        return self.last
+
+    def write(self, batch: Any, number: int, write_id: str) -> None:
+        if self.failing > 0:
+            self.failing -= 1
+            raise OSError("the target is away for a moment")
+        if self.guarantee == "positioned":
+            if number <= self.last:
+                return
+            if number != self.last + 1:
+                raise Violation(f"TARGET-GAP {number} after {self.last}")
+            self.last = number
+            self.rows.append(batch)
+        elif self.guarantee == "guarded":
+            key = str(len(batch))
+            if self.guards.get(key, (0, ()))[0] < number:
+                self.guards[key] = (number, batch)
+        elif self.names.setdefault(write_id, batch) != batch:
+            raise Violation(f"WRITE-ID {write_id} has two contents")
+
+    def check(self, logged: Sequence[Records]) -> None:
+        """What is in the target is what the log says was to be written."""
+        if self.guarantee == "positioned":
+            if self.rows != list(logged):
+                raise Violation(f"EXACTLY-ONCE target has {self.rows}, log has {list(logged)}")
+        elif self.guarantee == "guarded":
+            want = {str(len(batch)): (n + 1, batch) for n, batch in enumerate(logged)}
+            if self.guards != want:
+                raise Violation(f"LOST-UPDATE target has {self.guards}, want {want}")
+        elif sorted(self.names.values()) != sorted(logged):
+            raise Violation(f"EXACTLY-ONCE named target has {self.names}, log has {list(logged)}")
+
+
+class PaidService:
+    """Counts what it is asked; never gives the same answer twice."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.kept: dict[str, bytes] = {}
+        """Answers that have been committed. A zombie may ask again; nobody may keep another answer."""
+
+    def ask(self, token: str) -> list[Any]:
+        """A new answer."""
+        self.asked[token] += 1
+        return [token, sum(self.asked.values())]
+
+    def keep(self, token: str, answer: bytes) -> None:
+        """An answer is in a committed image."""
+        if self.kept.setdefault(token, answer) != answer:
+            raise Violation(f"PAID-TWICE {token}: its answer was committed before and it was asked again")

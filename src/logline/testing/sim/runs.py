@@ -1,0 +1,134 @@
+"""Runs of many simulated schedules: drawn from seeds, or every crash point of a fixed one."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from random import Random
+
+from logline.engine import actions as do
+from logline.testing.sim.scenarios import Scenario, chain, drawn
+from logline.testing.sim.world import VIOLATIONS, Faults, Point, World, explain
+
+
+
+def _is_action(kind: type, name: str) -> bool:
+    return issubclass(kind, do.Action) and kind is not do.Action and name not in OWNERS
+
+
+OWNERS = {"Wake", "Halt", "Leave"}
+"""Not executed by a life, so not points where one can be killed."""
+ALL_POINTS: tuple[Point, ...] = tuple(
+    product(
+        (name for name, kind in vars(do).items() if isinstance(kind, type) and _is_action(kind, name)),
+        ("before", "after"),
+    )
+)
+
+
+@dataclass
+class Tally:
+    """What a number of schedules came to."""
+
+    schedules: int = 0
+    moves: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    kills: Counter[Point] = field(default_factory=Counter)
+    """How often a life was killed at which point."""
+    violations: list[tuple[str, str]] = field(default_factory=list)
+    """How to replay it, and what was broken."""
+
+    def missing(self) -> list[Point]:
+        """Points at which no life was killed."""
+        return [point for point in ALL_POINTS if not self.kills[point]]
+
+    def report(self) -> str:
+        """For people."""
+        lines = [
+            f"schedules {self.schedules}, moves {self.moves}, crashes {self.counts['crash']} "
+            f"({self.counts['crash in recovery']} during recovery, {self.counts['all at once']} times all at once)",
+            f"zombies {self.counts['zombie'] + self.counts['zombie paused']}, fenced {self.counts['fenced']}, "
+            f"late writes {self.counts['late write']}, bells lost {self.counts['bell lost']}, "
+            f"commit answers lost {self.counts['answer lost']}, journals swept {self.counts['swept']}",
+            "",
+            f"{'killed at':<16} {'before':>8} {'after':>8}",
+        ]
+        for action in dict.fromkeys(kind for kind, _ in ALL_POINTS):
+            lines.append(f"{action:<16} {self.kills[action, 'before']:>8} {self.kills[action, 'after']:>8}")
+        lines.append("")
+        lines.append(f"violations {len(self.violations)}")
+        lines.extend(f"  {replay}: {what}" for replay, what in self.violations[:20])
+        return "\n".join(lines)
+
+
+class Simulator:
+    """Runs schedules and keeps the tally."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(lambda loop, context: None)  # tasks of killed lives
+        self.tally = Tally()
+
+    def close(self) -> None:
+        """The event loop of async operators."""
+        gc.collect()
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+    def run(self, scenario: Scenario, seed: int, faults: Faults, replay: str) -> World:
+        """One schedule. A violation is noted, not raised."""
+        world = World(scenario.parts, seed, faults=faults, service=scenario.service, loop=self.loop)
+        try:
+            world.run()
+        except VIOLATIONS as error:
+            self.tally.violations.append((replay, f"{scenario.description}: {explain(error)}"))
+        self.tally.schedules += 1
+        self.tally.moves += world.counts["move"]
+        self.tally.counts.update(world.counts)
+        self.tally.kills.update(world.kills)
+        return world
+
+    def schedule(self, seed: int) -> World:
+        """The schedule of one seed: graph, faults and interleaving all follow from it."""
+        return self.run(drawn(seed), seed, draw_faults(seed), f"--seed {seed} --schedules 1")
+
+    def schedules(self, first: int, count: int, progress: Callable[[int], None] | None = None) -> Tally:
+        """So many seeds, from `first` on."""
+        for index in range(count):
+            self.schedule(first + index)
+            if progress is not None:
+                progress(index + 1)
+        return self.tally
+
+    def every_point(self, make: Callable[[], Scenario], seed: int) -> Iterator[World]:
+        """Kills the acting life at each single point of the schedule without faults, one run for each."""
+        calm = self.run(make(), seed, Faults(), f"calm {seed}")
+        yield calm
+        for point in range(calm.points):
+            faults = Faults(kill_at=frozenset({point}))
+            yield self.run(make(), seed, faults, f"seed {seed}, killed at point {point}")
+
+
+def draw_faults(seed: int) -> Faults:
+    """How a schedule of this seed is treated."""
+    rnd = Random(seed * 2654435761 + 1)
+    return Faults(
+        budget=rnd.randint(0, 15),
+        crash=rnd.choice((0.005, 0.02, 0.06)),
+        zombie=rnd.choice((0.0, 0.01)),
+        all_at_once=rnd.choice((0.0, 0.003)),
+        lose_bell=rnd.choice((0.0, 0.2, 0.6)),
+        lose_answer=rnd.choice((0.0, 0.1)),
+        target_away=rnd.choice((0.0, 0.2)),
+    )
+
+
+def chains() -> Iterator[Callable[[], Scenario]]:
+    """The pipeline of the exhaustive runs, for every kind of source and every kind of target."""
+    for kind in ("replayable", "non-replayable", "destructive"):
+        for guarantee in ("positioned", "guarded", "named"):
+            yield lambda kind=kind, guarantee=guarantee: chain(kind, guarantee)  # type: ignore[misc]

@@ -1,0 +1,199 @@
+"""Pipelines for the simulator: fixed ones for exhaustive runs, and random ones drawn from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from logline.engine.spec import Limits, RetrySpec
+from logline.graph.connector import Guarantee, Source
+from logline.graph.model import Connection, Graph, Node, NodeOptions, Retry
+from logline.names import ERRORS, IN, InstanceName, LogId, OperatorName, PortName, TargetName
+from logline.runtime.parts import Parts, parts_of
+from logline.testing.sim.operators import (
+    Blocks,
+    Dropper,
+    Flaky,
+    Mirror,
+    Pairs,
+    Patient,
+    Pick,
+    Rows,
+    SimOperator,
+    Store,
+    Windows,
+)
+from logline.testing.sim.outside import PaidService, QuerySource, QueueSource, ReplayableSource, Target
+from logline.testing.sim.plain import PlainPayloads, Records
+
+ReadKind = Literal["replayable", "non-replayable", "destructive"]
+TIGHT = Limits(
+    run_events=2,
+    commit_events=3,
+    commit_bytes=200,
+    fetch_events=2,
+    inbox_bytes=40,
+    port_bytes=120,
+    ack_after=500_000,
+    collect_events=1,
+    write_retry=RetrySpec(attempts=100, wait=1000, factor=1.0),
+)
+"""Small bounds, so that every one of them is reached."""
+
+
+@dataclass
+class Scenario:
+    """A pipeline with its outside world."""
+
+    parts: Mapping[InstanceName, Parts]
+    service: PaidService
+    description: str = ""
+    targets: list[Target] = field(default_factory=list)
+
+
+class _Builder:
+    def __init__(self, rnd: Random, limits: Limits) -> None:
+        self.rnd = rnd
+        self.limits = limits
+        self.nodes: dict[OperatorName, Node] = {}
+        self.connections: list[Connection] = []
+        self.service = PaidService()
+        self.targets: list[Target] = []
+
+    def source(self, name: str, source: Source) -> tuple[str, str]:
+        self.nodes[OperatorName(name)] = Node(OperatorName(name), source, None, (), {PortName("out"): pa.schema([])})
+        return name, "out"
+
+    def add(
+        self,
+        name: str,
+        op: SimOperator,
+        inputs: Mapping[str, list[tuple[str, str]]],
+        options: NodeOptions | None = None,
+        targets: Mapping[str, Target] | None = None,
+    ) -> list[tuple[str, str]]:
+        op.name = name
+        ports = {PortName(p): pa.schema([]) for p in (*op.ports, ERRORS)}
+        sinks: Any = {TargetName(t): s for t, s in (targets or {}).items()}
+        self.targets.extend(sinks.values())
+        self.nodes[OperatorName(name)] = Node(
+            OperatorName(name),
+            None,
+            op,
+            tuple(PortName(p) for p in inputs),
+            ports,
+            sinks,
+            options or NodeOptions(),
+        )
+        for port, streams in inputs.items():
+            for sender, out in streams:
+                self.connections.append(
+                    Connection(OperatorName(sender), PortName(out), OperatorName(name), PortName(port))
+                )
+        return [(name, p) for p in op.ports]
+
+    def build(self, description: str) -> Scenario:
+        graph = Graph("simulated", self.nodes, tuple(self.connections))
+        parts = parts_of(graph, LogId("sim"), limits=self.limits)
+        plain = {
+            n: replace(p, payloads=PlainPayloads(), items=self.rnd.randint(1, 2), within=0) for n, p in parts.items()
+        }
+        return Scenario(plain, self.service, description, self.targets)
+
+
+def batches(rnd: Random, count: int, tag: str) -> list[Records]:
+    """So many batches of one or two records, with times that mostly rise."""
+    found: list[Records] = []
+    at = 0
+    for index in range(count):
+        rows = []
+        for row in range(rnd.randint(1, 2)):
+            at = max(0, at + rnd.randint(-2, 3))
+            rows.append((f"{tag}{index}.{row}", at))
+        found.append(tuple(rows))
+    return found
+
+
+def make_source(kind: ReadKind, rnd: Random, tag: str, count: int) -> Source:
+    """A source of one kind, with its own chance."""
+    own = Random(rnd.random())
+    if kind == "replayable":
+        return ReplayableSource(batches(own, count, tag), parts=own.choice((1, 1, 2)))
+    if kind == "non-replayable":
+        return QuerySource(own, reads=2)
+    return QueueSource(own, messages=count)
+
+
+def chain(kind: ReadKind, guarantee: Guarantee, seed: int = 0, events: int = 4) -> Scenario:
+    """Source -> stateless -> stateful with two input sets per event -> writer."""
+    rnd = Random(seed)
+    make = _Builder(rnd, TIGHT)
+    out = make.source("source", make_source(kind, rnd, "s", events))
+    picked = make.add("pick", Pick(), {IN: [out]})
+    blocks = make.add("blocks", Blocks(make.service), {IN: picked})
+    make.add("store", Store(), {IN: blocks}, targets={"store": Target(guarantee)})
+    return make.build(f"chain({kind}, {guarantee}, seed={seed})")
+
+
+_KINDS: tuple[ReadKind, ...] = ("replayable", "non-replayable", "destructive")
+_GUARANTEES: tuple[Guarantee, ...] = ("positioned", "guarded", "named")
+
+
+def drawn(seed: int) -> Scenario:
+    """A random graph of random operators."""
+    rnd = Random(seed)
+    tight = rnd.random() < 0.7
+    make = _Builder(rnd, TIGHT if tight else replace(TIGHT, run_events=8, port_bytes=2000, commit_events=16))
+    streams: list[tuple[str, str]] = []
+    used: set[tuple[str, str]] = set()
+    for index in range(rnd.choice((1, 1, 2))):
+        kind = rnd.choice(_KINDS)
+        streams.append(make.source(f"source{index}", make_source(kind, rnd, f"s{index}_", rnd.randint(3, 7))))
+    for index in range(rnd.randint(1, 4)):
+        kind_of = rnd.choice((Pick, Blocks, Pairs, Windows, Patient, Rows, Flaky, Dropper, Mirror))
+        _add_middle(make, f"op{index}", kind_of, streams, used, rnd)
+    loose = [s for s in streams if s not in used]
+    for index, feeds in enumerate([loose] if rnd.random() < 0.5 else [loose[0::2], loose[1::2]]):
+        if feeds:
+            target = Target(rnd.choice(_GUARANTEES))
+            make.add(f"store{index}", Store(), {IN: feeds}, targets={"store": target})
+    return make.build(f"drawn({seed})")
+
+
+def _add_middle(
+    make: _Builder,
+    name: str,
+    kind: type[SimOperator],
+    streams: list[tuple[str, str]],
+    used: set[Any],
+    rnd: Random,
+) -> None:
+    first = rnd.choice(streams)
+    others = [s for s in streams if s != first]
+    targets: dict[str, Target] = {}
+    op: SimOperator
+    if kind in (Blocks, Rows):
+        op = kind(make.service)
+    elif kind is Mirror:
+        target = targets["mirror"] = Target("positioned")
+        op = Mirror(make.service, target.position)
+    else:
+        op = kind()
+    inputs: dict[str, list[tuple[str, str]]]
+    if kind is Pairs:
+        inputs = {"left": [first], "right": [rnd.choice(others) if others else first]}
+    else:
+        inputs = {IN: [first, *(rnd.sample(others, 1) if others and rnd.random() < 0.4 else ())]}
+    options = NodeOptions(
+        concurrency=rnd.choice((1, 1, 3)) if kind is not Mirror else 1,
+        ordered=rnd.random() < 0.6,
+        on_error="divert" if kind is Flaky else "drop" if kind is Dropper else "stop",
+        retry=Retry(attempts=2, wait="1s") if issubclass(kind, Flaky) else None,
+    )
+    for feeds in inputs.values():
+        used.update(feeds)
+    streams.extend(make.add(name, op, inputs, options, targets))

@@ -1,0 +1,427 @@
+"""The world of a simulated pipeline: lives, a scheduler, faults. Single-threaded, and all chance is one seed.
+
+Every action of a machine is a point where its life can be killed, before it is executed or after it (its outcome
+then never arrives). Beyond that: actions of one life are executed in any order and their outcomes arrive in any
+order; a life that is declared dead may go on (a zombie), at once or when it is woken up later; bells get lost;
+the answer to a commit gets lost and the commit is repeated; a write of a dead life lands late or never; all lives
+die at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from logline.engine import actions as do
+from logline.engine import stimuli as on
+from logline.engine.janitor import Janitor
+from logline.errors import LoglineError
+from logline.names import InstanceName
+from logline.runtime.hands import Key
+from logline.runtime.life import Life
+from logline.runtime.parts import Parts
+from logline.store.memory import MemoryStore
+from logline.testing.sim.checks import Checks
+from logline.testing.sim.outside import PaidService, Violation
+
+Point = tuple[str, str]
+"""A kind of action and a side: ("Commit", "after")."""
+
+
+RARE = {"CheckClock", "Divert", "Discard", "AskPosition", "FetchWrites", "Permit", "FetchMembers"}
+"""Actions that are seldom asked for: a life is killed there more often, so that a small run hits them all."""
+
+
+class Killed(BaseException):
+    """The life is killed inside user code."""
+
+
+@dataclass
+class Faults:
+    """How often what happens. Probabilities per opportunity."""
+
+    budget: int = 0
+    """So many crashes and zombies at most."""
+    crash: float = 0.0
+    zombie: float = 0.0
+    all_at_once: float = 0.0
+    lose_bell: float = 0.0
+    lose_answer: float = 0.0
+    late_write: float = 0.5
+    target_away: float = 0.0
+    kill_at: frozenset[int] = frozenset()
+    """Exhaustive runs: kill the acting life at these points, counted from 0."""
+    victims: frozenset[str] = frozenset()
+    """Only these are killed; all if empty."""
+
+
+@dataclass(eq=False)
+class Actor:
+    """A life in the simulated world."""
+
+    name: InstanceName
+    life: Life
+    todo: list[do.Action] = field(default_factory=list)
+    arriving: list[on.Stimulus] = field(default_factory=list)
+    granted: set[Key] = field(default_factory=set)
+    """Calls of plain user code that may go on."""
+    alive: bool = True
+    paused: bool = False
+    dismissed: bool = False
+    """Declared dead: another life has been started in its place."""
+
+
+class World:
+    """One simulated run."""
+
+    def __init__(
+        self,
+        parts: Mapping[InstanceName, Parts],
+        seed: int,
+        *,
+        faults: Faults | None = None,
+        service: PaidService | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        max_moves: int = 60_000,
+    ) -> None:
+        self.rnd = Random(seed)
+        self.parts = parts
+        self.faults = faults or Faults()
+        self.loop = loop
+        self.now = 1_000_000
+        self.store = MemoryStore("sim")
+        self.store.ring = self._ring  # type: ignore[method-assign]
+        self.checks = Checks(parts, self.store, service or PaidService())
+        self.points = 0
+        self.hits: Counter[Point] = Counter()
+        self.kills: Counter[Point] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.max_moves = max_moves
+        self.actors: list[Actor] = []
+        self.newest: dict[InstanceName, Actor] = {}
+        self.finished: set[InstanceName] = set()
+        self._wakes: list[tuple[int, int, Actor]] = []
+        self._late: list[Callable[[], object]] = []
+        for name in parts:
+            self._spawn(name)
+
+    # ---- lives ----------------------------------------------------------------------------------------
+
+    def _spawn(self, name: InstanceName) -> Actor:
+        actor: Actor
+
+        def report(stimulus: on.Stimulus) -> None:
+            if actor.alive:
+                actor.arriving.append(stimulus)
+
+        def settle(stimulus: on.Stimulus, key: Key) -> None:
+            self._settle(actor, stimulus, key)
+
+        life = Life(
+            self.parts[name],
+            self.store,
+            clock=lambda: self.now,
+            report=report,
+            settle=settle,
+            random=Random(self.rnd.random()),
+            loop=(lambda: self.loop) if self.loop is not None else None,  # type: ignore[arg-type, return-value]
+            threads=False,
+        )
+        actor = Actor(name, life, arriving=[on.Started()])
+        self.actors.append(actor)
+        self.newest[name] = actor
+        return actor
+
+    def _kill(self, actor: Actor, *, restart: bool = True) -> None:
+        if not actor.alive:
+            return
+        self.counts["crash"] += 1
+        if actor.life.machine.phase == "recovering":
+            self.counts["crash in recovery"] += 1
+        self._remove(actor)
+        for action in actor.todo:  # a write may be on its way when its process dies
+            if isinstance(action, do.WriteOut) and self.rnd.random() < self.faults.late_write:
+                self._late.append(lambda action=action: actor.life.execute(action))  # type: ignore[misc]
+                self.counts["late write"] += 1
+        if restart and self.newest[actor.name] is actor:
+            self._spawn(actor.name)
+
+    def _remove(self, actor: Actor) -> None:
+        actor.alive = False
+        self.actors.remove(actor)
+        actor.life.close(in_order=False)
+        self._pump()
+
+    def _leave(self, actor: Actor, why: str) -> None:
+        self._remove(actor)
+        self.counts[why] += 1
+        if why == "left":
+            self.finished.add(actor.name)
+        elif why == "fenced" and self.newest[actor.name] is actor:
+            raise Violation(f"FENCED the newest life of {actor.name}")
+
+    # ---- one move -------------------------------------------------------------------------------------
+
+    def run(self) -> World:
+        """Until every instance has left; then zombies wake up and the last checks are made."""
+        while len(self.finished) < len(self.parts):
+            self._move()
+        self._aftermath()
+        self.checks.at_end()
+        return self
+
+    def _move(self) -> None:
+        self.counts["move"] += 1
+        if self.counts["move"] > self.max_moves:
+            raise Violation(f"LIVELOCK after {self.max_moves} moves: {self.where()}")
+        rnd = self.rnd
+        if self._late and rnd.random() < 0.05:
+            self._land()
+            return
+        if rnd.random() < 0.01:
+            self._sweep()
+        awake = [a for a in self.actors if not a.paused and (a.todo or a.arriving)]
+        if not awake:
+            self._idle()
+            return
+        actor = awake[int(rnd.random() * len(awake))]
+        pick = int(rnd.random() * (len(actor.todo) + len(actor.arriving)))
+        if pick < len(actor.todo):
+            self._execute(actor, actor.todo.pop(pick))
+        else:
+            self._deliver(actor, actor.arriving.pop(pick - len(actor.todo)))
+
+    def _deliver(self, actor: Actor, stimulus: on.Stimulus) -> None:
+        for action in actor.life.machine.handle(stimulus, self.now):
+            if isinstance(action, do.Leave):
+                self._leave(actor, action.why)
+            elif isinstance(action, do.Wake):
+                self._wakes.append((action.at, self.counts["move"], actor))
+            elif isinstance(action, do.Halt):
+                raise Violation(f"HALT {actor.name}: {action.failure.message} {action.failure.traceback}")
+            else:
+                actor.todo.append(action)
+
+    def _execute(self, actor: Actor, action: do.Action) -> None:
+        """One action with its two points where the life can end."""
+        kind = type(action).__name__
+        if self._point(actor, kind, "before"):
+            if isinstance(action, do.WriteOut) and self.rnd.random() < self.faults.late_write:
+                self._late.append(lambda: actor.life.execute(action))
+                self.counts["late write"] += 1
+            return
+        if not actor.alive:
+            return
+        self.checks.before(actor.life, action, current=self._current(actor))
+        if isinstance(action, do.WriteOut) and self.rnd.random() < self.faults.target_away:
+            self.parts[actor.name].sinks[action.target].failing = 1  # type: ignore[index, union-attr]
+        if isinstance(action, do.Permit):
+            actor.granted.add((action.serial, action.row, action.n))
+        elif isinstance(action, do.Release):
+            actor.granted.update((a.serial, a.row, a.n) for a in action.answers)
+        try:
+            outcome = actor.life.execute(action)
+        except Killed:
+            return
+        self._pump()
+        if isinstance(action, do.Commit):
+            self.checks.after_commit(actor.name)
+            if outcome and self.rnd.random() < self.faults.lose_answer:
+                self.counts["answer lost"] += 1
+                actor.todo.append(action)  # the driver does not know, and commits again
+                return
+        if self._point(actor, kind, "after"):
+            return
+        if actor.alive:
+            actor.arriving.extend(outcome)
+
+    def _settle(self, actor: Actor, stimulus: on.Stimulus, key: Key) -> None:
+        """Plain user code waits for an answer: only this life goes on, commits and writes included."""
+        self._deliver(actor, stimulus)
+        while key not in actor.granted:
+            if actor.todo:
+                self._execute(actor, actor.todo.pop(int(self.rnd.random() * len(actor.todo))))
+            elif actor.arriving:
+                self._deliver(actor, actor.arriving.pop(int(self.rnd.random() * len(actor.arriving))))
+            else:
+                self._idle()
+            if not actor.alive:
+                raise Killed
+        actor.granted.discard(key)
+
+    def _current(self, actor: Actor) -> bool:
+        journal = actor.life.journal
+        return journal is not None and self.store.read(actor.name).incarnation() == journal.incarnation
+
+    def _pump(self) -> None:
+        """Lets async user code run until it waits."""
+        loop = self.loop
+        if loop is None:
+            return
+        for _ in range(3):
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+
+    # ---- faults ---------------------------------------------------------------------------------------
+
+    def _point(self, actor: Actor, kind: str, side: str) -> bool:
+        """A point where a life can end; True if this one did."""
+        index, self.points = self.points, self.points + 1
+        self.hits[kind, side] += 1
+        faults, rnd = self.faults, self.rnd
+        if index in faults.kill_at:
+            self.kills[kind, side] += 1
+            self._kill(actor)
+            return True
+        if faults.budget <= 0:
+            return False
+        dice = rnd.random() / (8 if kind in RARE else 1)
+        if dice < faults.crash:
+            faults.budget -= 1
+            victim = actor if rnd.random() < 0.7 else rnd.choice(self.actors)
+            if faults.victims and victim.name not in faults.victims:
+                return False
+            if victim is actor:
+                self.kills[kind, side] += 1
+            self._kill(victim)
+            return not actor.alive
+        if dice < faults.crash + faults.zombie:
+            faults.budget -= 1
+            self._zombie(actor)
+        elif dice < faults.crash + faults.zombie + faults.all_at_once:
+            faults.budget -= 1
+            self.counts["all at once"] += 1
+            self.kills[kind, side] += 1
+            for other in list(self.actors):
+                self._kill(other)
+            return True
+        return False
+
+    def _zombie(self, actor: Actor) -> None:
+        """Declared dead while it lives on: at once, or paused until somebody wakes it."""
+        if self.newest[actor.name] is not actor or actor.life.journal is None:
+            return
+        actor.dismissed = True
+        actor.paused = self.rnd.random() < 0.5
+        self.counts["zombie paused" if actor.paused else "zombie"] += 1
+        self._spawn(actor.name)
+        sleeping = [a for a in self.actors if a.paused]
+        if sleeping and self.rnd.random() < 0.5:
+            self.rnd.choice(sleeping).paused = False
+
+    def _land(self) -> None:
+        self._late.pop(int(self.rnd.random() * len(self._late)))()
+
+    def _ring(self, instance: InstanceName) -> None:
+        for actor in self.actors:
+            if actor.name == instance:
+                if self.rnd.random() < self.faults.lose_bell:
+                    self.counts["bell lost"] += 1
+                else:
+                    actor.arriving.append(on.Bell())
+
+    def _sweep(self) -> None:
+        """The holder of the lease collects for one that has left."""
+        if not self.finished:
+            return
+        name = self.rnd.choice(sorted(self.finished))
+        life = Life(
+            self.parts[name],
+            self.store,
+            clock=lambda: self.now,
+            report=lambda s: None,
+            settle=lambda s, k: None,
+            threads=False,
+        )
+        life.machine = Janitor(self.parts[name].spec)
+        todo = life.machine.handle(on.Started(), self.now)
+        while todo:
+            action = todo.pop(0)
+            if not isinstance(action, do.Leave):
+                for stimulus in life.execute(action):
+                    todo.extend(life.machine.handle(stimulus, self.now))
+        self.counts["swept"] += 1
+        self.checks.after_commit(name)
+
+    # ---- time -----------------------------------------------------------------------------------------
+
+    def _idle(self) -> None:
+        """Nothing can move: time passes to the next timer, everyone looks around, sleepers wake."""
+        self.counts["idle"] += 1
+        self._wakes = [w for w in self._wakes if w[2].alive]
+        if self._wakes:
+            self.now = max(self.now, min(w[0] for w in self._wakes))
+            due = [w for w in self._wakes if w[0] <= self.now]
+            self._wakes = [w for w in self._wakes if w[0] > self.now]
+            for _, _, actor in due:
+                actor.arriving.append(on.Tick())
+            if self.counts["idle"] % 4:
+                return
+        self.now += 1000
+        if self.counts["idle"] > 3000:
+            raise Violation(f"STUCK {self.where()}")
+        for actor in self.actors:
+            if not actor.paused:
+                actor.arriving.append(on.Bell())
+        sleeping = [a for a in self.actors if a.paused]
+        if sleeping and self.rnd.random() < 0.1:
+            self.rnd.choice(sleeping).paused = False
+
+    def _aftermath(self) -> None:
+        """After the end: writes still land, zombies wake up and finish what they were doing."""
+        while self._late:
+            self._land()
+        self.faults = Faults()
+        for actor in self.actors:
+            actor.paused = False
+        for _ in range(400):
+            busy = [a for a in self.actors if a.todo or a.arriving]
+            if not busy:
+                break
+            actor = self.rnd.choice(busy)
+            if actor.todo:
+                self._execute(actor, actor.todo.pop(0))
+            else:
+                self._deliver(actor, actor.arriving.pop(0))
+        for actor in list(self.actors):
+            self._remove(actor)
+        self._pump()
+
+    def where(self) -> str:
+        """What is not finished, for messages."""
+        found: list[str] = []
+        for name, actor in self.newest.items():
+            if name not in self.finished:
+                image = self.store.read(name).image()
+                kinds = Counter(type(x).__name__ for x in (*actor.todo, *actor.arriving))
+                found.append(
+                    f"{name}: {actor.life.machine.phase} sets={len(image.sets)} due={len(image.due)} "
+                    f"ended={image.ended} waiting={dict(kinds)}"
+                )
+        return " | ".join(found)
+
+
+def explain(error: BaseException) -> str:
+    """One line of a violation."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+VIOLATIONS: tuple[type[BaseException], ...] = (
+    Violation,
+    LoglineError,
+    AssertionError,
+    KeyError,
+    IndexError,
+    TypeError,
+)
+
+
+def total(counters: Iterable[Counter[Point]]) -> Counter[Point]:
+    """The sum of counters."""
+    found: Counter[Point] = Counter()
+    for counter in counters:
+        found.update(counter)
+    return found

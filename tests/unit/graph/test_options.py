@@ -1,0 +1,131 @@
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from logline.errors import OptionError
+from logline.graph.model import NodeOptions, Retry
+from logline.graph.options import Options, resolve
+
+
+def refused(options: dict[str, Any], kind: Any = "operator", also: tuple[str, ...] = ()) -> str:
+    with pytest.raises(OptionError) as info:
+        resolve("enrich", kind, options, also=also)
+    assert "operator 'enrich'" in str(info.value)
+    return str(info.value)
+
+
+def test_without_options_the_defaults_hold() -> None:
+    assert resolve("enrich", "operator", {}) == NodeOptions()
+
+
+def test_every_option_of_the_surface_is_known() -> None:
+    assert set(Options.__annotations__) == {
+        "policy", "deterministic", "group", "concurrency", "ordered", "rate", "timeout", "retry", "on_error",
+        "replicas", "version", "was", "accept",
+    }  # fmt: skip
+
+
+def test_honoured_options_are_resolved() -> None:
+    found = resolve(
+        "enrich",
+        "operator",
+        {
+            "policy": "pessimistic",
+            "deterministic": True,
+            "group": "g1",
+            "concurrency": 8,
+            "ordered": False,
+            "rate": "600/min",
+            "timeout": "2s",
+            "retry": Retry(attempts=5, wait="100ms", on=(OSError,)),
+            "on_error": "divert",
+            "replicas": 1,
+            "version": "7",
+        },
+        also=("rate", "timeout"),
+    )
+    assert found == NodeOptions(
+        deterministic=True,
+        group="g1",
+        concurrency=8,
+        ordered=False,
+        rate="600/min",
+        timeout=timedelta(seconds=2),
+        retry=Retry(attempts=5, wait=timedelta(milliseconds=100), on=(OSError,)),
+        on_error="divert",
+        version="7",
+    )
+
+
+def test_a_source_has_rows_and_within() -> None:
+    found = resolve("orders", "source", {"rows": 10, "within": "1s"})
+    assert (found.rows, found.within) == (10, timedelta(seconds=1))
+
+
+def test_an_unknown_option_gets_the_closest_name() -> None:
+    assert "there is no option 'concurency': did you mean 'concurrency'?" in refused({"concurency": 2})
+    assert "known are concurrency, deterministic" in refused({"zzz": 2})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"policy": "replay"}, "the policy 'replay' is not honoured yet"),
+        ({"replicas": 2}, "more than one replica is not honoured yet"),
+        ({"was": "old"}, "a rename is not honoured yet: keep the old name"),
+        ({"rate": "10/s"}, "rate is not honoured yet here: only map_rows"),
+        ({"timeout": "1s"}, "timeout is not honoured yet here: only map_rows"),
+        ({"accept": "at_least_once"}, "accept is refused: it has no target"),
+    ],
+)
+def test_what_is_not_honoured_is_refused(options: dict[str, Any], says: str) -> None:
+    assert says in refused(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"policy": "hope"}, "'hope' is not a policy: take one of pessimistic"),
+        ({"deterministic": 1}, "1 is neither True nor False"),
+        ({"ordered": "no"}, "'no' is neither True nor False"),
+        ({"group": "a b"}, "'a b' is not a name"),
+        ({"concurrency": 0}, "0 is not a whole number of at least 1"),
+        ({"concurrency": True}, "True is not a whole number"),
+        ({"concurrency": 1.5}, "1.5 is not a whole number"),
+        ({"replicas": 0}, "0 is not a whole number"),
+        ({"rate": "fast"}, "'fast' is not a rate"),
+        ({"timeout": "soon"}, "'soon' is not a duration"),
+        ({"timeout": "0s"}, "a timeout of zero would fail every call"),
+        ({"retry": 3}, "3 is not a Retry: write Retry(attempts=3"),
+        ({"retry": Retry(attempts=0)}, "0 is not a whole number"),
+        ({"retry": Retry(wait="x")}, "'x' is not a duration"),
+        ({"retry": Retry(factor=0.5)}, "waits must not shrink"),
+        ({"retry": Retry(on=("OSError",))}, "is not a tuple of exception types"),  # type: ignore[arg-type]
+        ({"on_error": "ignore"}, "'ignore' is not one of stop, divert, drop"),
+        ({"version": ""}, "'' is not a version"),
+        ({"accept": "anything"}, "write accept='at_least_once'"),
+    ],
+)
+def test_wrong_values_are_named_with_their_option(options: dict[str, Any], says: str) -> None:
+    message = refused(options, also=("rate", "timeout", "accept"))
+    assert says in message
+    assert f"option {next(iter(options))}" in message
+
+
+def test_one_exception_type_is_as_good_as_a_tuple_of_one() -> None:
+    found = resolve("enrich", "operator", {"retry": Retry(on=OSError)})  # type: ignore[arg-type]
+    assert found.retry is not None
+    assert found.retry.on == (OSError,)
+
+
+def test_a_sink_writes_in_order() -> None:
+    assert "concurrency is refused: a sink writes in order" in refused({"concurrency": 2}, "sink")
+    assert "ordered is refused: a sink writes in order" in refused({"ordered": False}, "sink")
+    assert "a write that was committed is never dropped" in refused({"on_error": "drop"}, "sink")
+    assert resolve("store", "sink", {"accept": "at_least_once"}).accept == "at_least_once"
+
+
+def test_a_source_has_no_input_sets() -> None:
+    assert "a source has no input sets" in refused({"concurrency": 2}, "source")
+    assert "a source has no target" in refused({"accept": "at_least_once"}, "source")

@@ -1,0 +1,27 @@
+"""What `import logline` offers, and what it must not drag in."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import logline
+
+
+def test_every_public_name_is_there_and_listed_in_order() -> None:
+    assert all(hasattr(logline, name) for name in logline.__all__)
+    assert logline.__all__ == sorted(logline.__all__, key=lambda name: (not name[0].isupper(), name))
+
+
+def test_importing_it_does_not_import_pyspark() -> None:
+    code = "import sys, logline; sys.exit('pyspark' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_init_only_re_exports() -> None:
+    root = Path(logline.__file__).parent
+    for path in root.rglob("__init__.py"):
+        for statement in ast.parse(path.read_text()).body:
+            is_doc = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            is_all = isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__"
+            assert is_doc or is_all or isinstance(statement, ast.Import | ast.ImportFrom), path
