@@ -11,7 +11,7 @@ type, and what can't be held exactly is refused when it is written, not when it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from hashlib import blake2b
 from typing import Any
@@ -43,32 +43,45 @@ def instant(value: int) -> datetime:
     return _EPOCH + timedelta(microseconds=value)
 
 
-def _zone(at: datetime) -> str | int:
-    tz = at.tzinfo
+def _zone(value: datetime | time) -> str | int | tuple[int, str] | None:
+    tz = value.tzinfo
+    if tz is None:
+        return None
     if isinstance(tz, ZoneInfo):
         if tz.key is None:
-            raise CodecError(f"{at!r} has a time zone without a name")
+            raise CodecError(f"{value!r} has a time zone without a name")
         return str(tz.key)
-    offset = at.utcoffset()
-    if not isinstance(tz, timezone) or offset is None:
-        raise CodecError(f"{at!r}: only zones of datetime.timezone and zoneinfo can be logged")
-    return offset // _MICRO
+    if not isinstance(tz, timezone):
+        raise CodecError(f"{value!r}: only zones of datetime.timezone and zoneinfo can be logged")
+    offset, name = tz.utcoffset(None), tz.tzname(None)
+    return offset // _MICRO if name == timezone(offset).tzname(None) else (offset // _MICRO, name)
+
+
+def _read_zone(zone: str | int | list[Any] | None) -> tzinfo | None:
+    if zone is None or isinstance(zone, str):
+        return None if zone is None else ZoneInfo(zone)
+    offset, *name = zone if isinstance(zone, list) else (zone,)
+    return timezone(timedelta(microseconds=offset), *name)
 
 
 def _wire_datetime(value: datetime) -> object:
-    if value.tzinfo is None:
-        return _Ext(_DATETIME, _pack((None, micros(value.replace(tzinfo=UTC)))))
-    return _Ext(_DATETIME, _pack((_zone(value), micros(value))))
+    # The time on the wall, not the instant: an hour that a zone skips or repeats comes back as it was.
+    wall = micros(value.replace(tzinfo=UTC))
+    return _Ext(_DATETIME, _pack((_zone(value), wall, value.fold)))
 
 
 def _read_datetime(raw: Any) -> datetime:
-    zone, when = msgspec.msgpack.decode(raw)
-    at = instant(when)
-    if zone is None:
-        return at.replace(tzinfo=None)
-    if isinstance(zone, str):
-        return at.astimezone(ZoneInfo(zone))
-    return at if zone == 0 else at.astimezone(timezone(timedelta(microseconds=zone)))
+    zone, wall, fold = msgspec.msgpack.decode(raw)
+    return instant(wall).replace(tzinfo=_read_zone(zone), fold=fold)
+
+
+def _wire_time(value: time) -> object:
+    return _Ext(_TIME, _pack((_zone(value), value.replace(tzinfo=None).isoformat(), value.fold)))
+
+
+def _read_time(raw: Any) -> time:
+    zone, wall, fold = msgspec.msgpack.decode(raw)
+    return time.fromisoformat(wall).replace(tzinfo=_read_zone(zone), fold=fold)
 
 
 def _wire_dict(value: dict[Any, Any]) -> object:
@@ -78,7 +91,9 @@ def _wire_dict(value: dict[Any, Any]) -> object:
 
 
 def _wire_int(value: int) -> object:
-    return value if -(2**63) <= value < 2**64 else _Ext(_BIGINT, str(value).encode())
+    if -(2**63) <= value < 2**64:
+        return value
+    return _Ext(_BIGINT, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
 
 
 def _wire_arrow(value: pa.RecordBatch | pa.Table) -> object:
@@ -109,7 +124,7 @@ _WIRE: dict[type, Callable[[Any], object]] = {
     dict: _wire_dict,
     datetime: _wire_datetime,
     date: lambda v: _Ext(_DATE, v.isoformat().encode()),
-    time: lambda v: _Ext(_TIME, v.isoformat().encode()),
+    time: _wire_time,
     timedelta: lambda v: _Ext(_DELTA, str(v // _MICRO).encode()),
     Decimal: lambda v: _Ext(_DECIMAL, str(v).encode()),
     UUID: lambda v: _Ext(_UUID, v.bytes),
@@ -141,10 +156,10 @@ _READ: dict[int, Callable[[Any], Any]] = {
     _TUPLE: lambda raw: tuple(decode(raw)),
     _DATETIME: _read_datetime,
     _DATE: lambda raw: date.fromisoformat(raw.decode()),
-    _TIME: lambda raw: time.fromisoformat(raw.decode()),
+    _TIME: _read_time,
     _DELTA: lambda raw: timedelta(microseconds=int(raw)),
     _DECIMAL: lambda raw: Decimal(raw.decode()),
-    _BIGINT: int,
+    _BIGINT: lambda raw: int.from_bytes(raw, "big", signed=True),
     _MAP: lambda raw: {k: v for k, v in decode(raw)},  # noqa: C416 - pairs come as lists
     _SET: _read_set,
     _UUID: lambda raw: UUID(bytes=raw),
@@ -161,7 +176,10 @@ _unpack = msgspec.msgpack.Decoder(ext_hook=_ext).decode
 
 def encode(value: Any) -> bytes:
     """The value as bytes; CodecError if it could not come back exactly."""
-    return _pack(_wire(value))
+    try:
+        return _pack(_wire(value))
+    except UnicodeEncodeError as error:
+        raise CodecError(f"{value!r:.80} can't be logged: a text in it is not valid Unicode ({error})") from None
 
 
 def decode(raw: bytes | memoryview) -> Any:

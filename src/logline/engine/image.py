@@ -228,7 +228,7 @@ class Step:
         self.failures.pop(serial, None)
         opened = self.opened.pop(serial, None)
         if opened is None:
-            self.members.pop(serial, None)
+            # Members that joined in this very step stay in it: they are remembered with the others.
             self.done.append(serial)
         return opened
 

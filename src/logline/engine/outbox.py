@@ -53,13 +53,13 @@ class Outbox:
 
     def committed(self, step: Step) -> list[InstanceName]:
         """What the step put out is visible now; returns who should hear of it."""
-        grown: set[PortName] = set()
+        grown: dict[PortName, None] = {}  # in an order that a simulated run repeats
         for port, (last, _) in step.reveal.items():
             self.durable[port] = last
-            grown.add(port)
+            grown[port] = None
         for output in step.outputs:
             self.durable[output.port] = output.ssn
-            grown.add(output.port)
+            grown[output.port] = None
         return [c.receiver for port in grown for c in self.spec.ports.get(port, ())]
 
     # ---- back-pressure --------------------------------------------------------------------------------

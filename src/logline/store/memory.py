@@ -13,11 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from logline.engine.image import Finished, Head, Image, Member, Needs, Output, Position, Step
-from logline.errors import Collected, Fenced, LogInUse
+from logline.errors import Collected, EngineError, Fenced, LogInUse
 from logline.names import ChannelName, Incarnation, InsetId, InstanceName, LogId, PortName, Serial, Ssn
 from logline.store.encoding import decode_image, decode_step, encode_image, encode_step
 from logline.store.seam import Meta
+
+_NO_HEAD = Head()
+"""The head of a port that has put out nothing; never changed."""
 
 
 @dataclass
@@ -50,6 +55,8 @@ class MemoryJournal:
                 raise Fenced("a newer incarnation has claimed the journal")
             if step.number == data.image.commits:
                 return  # repeated after a lost answer
+            if step.number != data.image.commits + 1:
+                raise EngineError(f"commit {step.number} after commit {data.image.commits}: out of turn")
             _apply(data, decode_step(raw), step.outputs, step.staged)
 
     def close(self) -> None:
@@ -91,18 +98,20 @@ class MemoryReader:
 
     @property
     def _data(self) -> _Data:
-        return self._store.data(self._instance)
+        return self._store.look(self._instance)
 
     def events(self, port: PortName, after: Ssn, *, limit: int = 1 << 30, max_bytes: int = 1 << 62) -> list[Output]:
         """Visible events after `after`."""
         with self._store.lock:
             data = self._data
-            head = data.image.head(port)
+            head = data.image.heads.get(port, _NO_HEAD)
             rows = data.rows.get(port, {})
             found: list[Output] = []
             size = 0
             for ssn in range(after + 1, min(head.last, after + limit) + 1):
                 row = rows.get(Ssn(ssn))
+                if row is None and found:
+                    break  # a pinned event before a hole
                 if row is None:
                     raise Collected(f"{self._instance}.{port}:{ssn} has been collected")
                 found.append(row)
@@ -115,7 +124,7 @@ class MemoryReader:
         """Exactly these events."""
         with self._store.lock:
             data = self._data
-            last, rows = data.image.head(port).last, data.rows.get(port, {})
+            last, rows = data.image.heads.get(port, _NO_HEAD).last, data.rows.get(port, {})
             for ssn in ssns:
                 if ssn > last or ssn not in rows:
                     raise Collected(f"{self._instance}.{port}:{ssn} is not in the log")
@@ -125,13 +134,13 @@ class MemoryReader:
         """Visible and not collected."""
         with self._store.lock:
             data = self._data
-            last = data.image.head(port).last
+            last = data.image.heads.get(port, _NO_HEAD).last
             return sorted(s for s in data.rows.get(port, {}) if s <= last)
 
     def head(self, port: PortName) -> Head:
         """The committed head."""
         with self._store.lock:
-            head = self._data.image.head(port)
+            head = self._data.image.heads.get(port, _NO_HEAD)
             return Head(head.last, head.total, head.base, set(head.pinned))
 
     def needs(self, channel: ChannelName) -> Needs:
@@ -190,12 +199,18 @@ class MemoryStore:
         self.holder: str | None = None
         self._journals: dict[InstanceName, _Data] = {}
         self._bells: dict[InstanceName, list[Callable[[], None]]] = {}
-        self._meta: Meta | None = None
+        self._meta: bytes | None = None
         self._statuses: dict[str, Mapping[str, Any]] = {}
 
     def data(self, instance: InstanceName) -> _Data:
         """The journal as it lies there; made when first asked for."""
-        return self._journals.setdefault(instance, _Data())
+        found = self._journals.get(instance)
+        return found if found is not None else self._journals.setdefault(instance, _Data())
+
+    def look(self, instance: InstanceName) -> _Data:
+        """The same for a reader: looking makes no journal."""
+        found = self._journals.get(instance)
+        return found if found is not None else _Data()
 
     def claim(self, instance: InstanceName) -> MemoryJournal:
         """Fences older lives (R10)."""
@@ -235,11 +250,11 @@ class MemoryStore:
 
     def meta(self) -> Meta | None:
         """The pipeline this log belongs to."""
-        return self._meta
+        return None if self._meta is None else msgspec.json.decode(self._meta, type=Meta)
 
     def set_meta(self, meta: Meta) -> None:
         """Remembered for the next run."""
-        self._meta = meta
+        self._meta = msgspec.json.encode(meta)
 
     def put_status(self, group: str, status: Mapping[str, Any]) -> None:
         """The newest status of a group."""

@@ -20,7 +20,7 @@ from logline.engine import stimuli as on
 from logline.engine.janitor import Janitor
 from logline.errors import LoglineError
 from logline.names import InstanceName
-from logline.runtime.hands import Key
+from logline.runtime.hands import Key, LoopHands
 from logline.runtime.life import Life
 from logline.runtime.parts import Parts
 from logline.store.memory import MemoryStore
@@ -153,7 +153,7 @@ class World:
         actor.alive = False
         self.actors.remove(actor)
         actor.life.close(in_order=False)
-        self._pump()
+        self._pump(actor)
 
     def _leave(self, actor: Actor, why: str) -> None:
         self._remove(actor)
@@ -226,7 +226,8 @@ class World:
             outcome = actor.life.execute(action)
         except Killed:
             return
-        self._pump()
+        if isinstance(action, do.Generate | do.Release | do.Permit):
+            self._pump(actor)
         if isinstance(action, do.Commit):
             self.checks.after_commit(actor.name)
             if outcome and self.rnd.random() < self.faults.lose_answer:
@@ -256,10 +257,10 @@ class World:
         journal = actor.life.journal
         return journal is not None and self.store.read(actor.name).incarnation() == journal.incarnation
 
-    def _pump(self) -> None:
+    def _pump(self, actor: Actor) -> None:
         """Lets async user code run until it waits."""
         loop = self.loop
-        if loop is None:
+        if loop is None or not isinstance(actor.life.hands, LoopHands):
             return
         for _ in range(3):
             loop.call_soon(loop.stop)
@@ -388,7 +389,6 @@ class World:
                 self._deliver(actor, actor.arriving.pop(0))
         for actor in list(self.actors):
             self._remove(actor)
-        self._pump()
 
     def where(self) -> str:
         """What is not finished, for messages."""

@@ -1,0 +1,364 @@
+"""A run from outside: waiting, stopping, restarting, failing. `test_resume` has what a second run does."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.runtime.taps import IDS, PATIENCE, Bucket, Tap, Threes, shared
+
+from logline.connectors import sinks, sources
+from logline.errors import BadName, LogError, PipelineFailed
+from logline.graph.connector import Source
+from logline.pipeline import Pipeline, Stream
+from logline.runtime import inline
+from logline.runtime.launch import start_inline
+from logline.runtime.run import Run
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    for thread in set(threading.enumerate()) - before:
+        thread.join(PATIENCE)
+        assert not thread.is_alive(), thread.name
+
+
+@pytest.fixture
+def key(request: pytest.FixtureRequest) -> str:
+    return str(request.node.name)
+
+
+def piped(key: str) -> tuple[Pipeline, Tap, Bucket]:
+    """tap -> store"""
+    tap, bucket = Tap(key), Bucket(key)
+    p = Pipeline("piped")
+    p.source("tap", tap).sink("store", bucket)
+    return p, tap, bucket
+
+
+def start(pipeline: Pipeline, log: str | None = None, **more: Any) -> Run:
+    return start_inline(pipeline.graph(), log=log, **more)
+
+
+def numbers(p: Pipeline, count: int = 4) -> Stream:
+    return p.source("orders", sources.batches([pa.table({"id": [n]}) for n in range(count)]), rows=1)
+
+
+# ---- to the end -------------------------------------------------------------------------------------------
+
+
+def test_a_run_finishes_and_says_what_it_did() -> None:
+    p = Pipeline("sales")
+    kept = numbers(p).filter("even", lambda b: pa.array([n % 2 == 0 for n in b["id"].to_pylist()]))
+    kept.sink("store", sinks.collect())
+    run = start(p)
+    status = run.wait(PATIENCE)
+    assert status.phase == "finished"
+    assert run.result("store").to_pylist() == [{"id": 0}, {"id": 2}]
+    even = status.operators["even"]
+    assert (status.operators["orders"].out, even.taken, even.lag, even.open_sets) == (4, 4, 0, 0)
+    assert status.operators["store"].taken == even.out
+    assert status.table().column("operator").to_pylist() == ["orders", "even", "store"]
+
+
+def test_a_temporary_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    p = Pipeline("sales")
+    numbers(p).sink("store", sinks.collect())
+    with caplog.at_level(logging.INFO, "logline"):
+        start(p).wait(PATIENCE)
+    assert "keeps its log in memory: it is gone with this process" in caplog.text
+
+
+def test_status_of_a_running_pipeline(key: str) -> None:
+    p, tap, bucket = piped(key)
+    with start(p) as run:
+        tap.put(1, 2, run=run)
+        bucket.wait_for(1, 2)
+        status = run.status()
+        assert status.phase == "running"
+        assert status.operators["tap"].out == 2
+        assert status.operators["store"].taken == 2
+        assert "running" in repr(run)
+
+
+def test_waiting_can_end_before_the_run(key: str) -> None:
+    p, tap, bucket = piped(key)
+    with start(p) as run:
+        with pytest.raises(TimeoutError, match="'piped' still runs"):
+            run.wait("1ms")
+        tap.put(1, run=run)
+        tap.close_it(run)
+        assert run.wait(PATIENCE).phase == "finished"
+    assert bucket.written == [1]
+
+
+def test_until_now_ends_where_there_is_nothing_more(key: str) -> None:
+    p, tap, bucket = piped(key)
+    tap.put(1, 2)
+    assert start(p, until="now").wait(PATIENCE).phase == "finished"
+    assert bucket.written == [1, 2]
+
+
+def test_the_result_of_what_is_no_collect_sink() -> None:
+    p = Pipeline("sales")
+    orders = numbers(p)
+    orders.sink("store", sinks.collect())
+    orders.sink("call", sinks.call(lambda batch, number, write_id: None, guarantee="named"))
+    run = start(p)
+    run.wait(PATIENCE)
+    for name in ("call", "orders", "nobody", "store.other"):
+        with pytest.raises(BadName, match="there are store"):
+            run.result(name)
+
+
+# ---- stopping ---------------------------------------------------------------------------------------------
+
+
+def test_stop_fires_no_open_set(key: str) -> None:
+    tap, bucket = Tap(key), Bucket(key)
+    p = Pipeline("threes")
+    p.source("tap", tap).apply("threes", Threes(key)).sink("store", bucket)
+    run = start(p, "memory:stop-open")
+    tap.put(1, 2, run=run)
+    shared(key).wait_for(lambda: len(shared(key).calls) == 2)
+    status = run.stop()
+    assert status.phase == "stopped"
+    assert bucket.written == []
+    assert [(row["status"], row["inset_id"]) for row in run.log.table("event_log").to_pylist()] == [
+        ("undone", "open#1"),
+        ("undone", "open#1"),
+    ]
+    assert run.stop().phase == "stopped"  # once more does no harm
+    assert run.wait(PATIENCE).phase == "stopped"
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_drain_lets_what_is_in_the_pipeline_finish(key: str, drain: bool) -> None:
+    """The sink is held at the first write while five events are in the pipeline; `seen` says they are read."""
+    tap, bucket, seen = Tap(key), Bucket(key), Bucket(f"{key} seen")
+    p = Pipeline("drained")
+    taps = p.source("tap", tap)
+    taps.sink("store", bucket)
+    taps.sink("seen", seen)
+    bucket.hold()
+    run = start(p)
+    tap.put(1, 2, 3, 4, 5, run=run)
+    seen.wait_for(1, 2, 3, 4, 5)
+    bucket.wait_until_writing()
+    stopping = threading.Thread(target=run.stop, kwargs={"drain": drain})
+    stopping.start()
+    while drain and run.status().phase == "running":
+        pass  # the command is on its way
+    tap.put(6)  # not read any more
+    bucket.release()
+    stopping.join(PATIENCE)
+    assert run.status().phase == "stopped"
+    if drain:
+        assert bucket.written == [1, 2, 3, 4, 5]
+        assert run.status().operators["store"].lag == 0
+    else:
+        assert bucket.written[:1] == [1]  # the write that was under way ends in order
+        assert 6 not in bucket.written
+
+
+class Stuck(Source):
+    """A read that does not return until it is let go."""
+
+    schema = IDS
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def read(self, partition: str, offset: Any) -> Iterator[None]:
+        both = shared(self.key)
+        with both.changed:
+            both.waiting += 1
+            both.changed.notify_all()
+            both.changed.wait_for(lambda: both.closed, PATIENCE)
+        yield None
+
+
+def test_what_does_not_stop_in_time_is_dropped(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inline, "GRACE", 0.0)
+    p = Pipeline("stuck")
+    p.source("tap", Stuck(key)).sink("store", sinks.collect())
+    run = start(p, "memory:stuck")
+    shared(key).wait_for(lambda: shared(key).waiting == 1)
+    assert run.stop(timeout="1ms").phase == "stopped"
+    with shared(key).changed:
+        shared(key).closed = True
+        shared(key).changed.notify_all()
+    assert start(p, "memory:stuck", until="now").wait(PATIENCE).phase == "finished"
+
+
+def test_leaving_the_with_stops(key: str) -> None:
+    p, tap, bucket = piped(key)
+    with start(p) as run:
+        tap.put(1, run=run)
+        bucket.wait_for(1)
+    assert run.status().phase == "stopped"
+
+
+# ---- restarting -------------------------------------------------------------------------------------------
+
+
+def test_restart_drops_a_life_and_the_next_one_goes_on(key: str) -> None:
+    tap, bucket = Tap(key), Bucket(key)
+    p = Pipeline("threes")
+    p.source("tap", tap).apply("threes", Threes(key)).sink("store", bucket)
+    with start(p) as run:
+        tap.put(1, 2, run=run)
+        shared(key).wait_for(lambda: len(shared(key).calls) == 2)
+        for operator in ("threes", "tap", "store"):
+            run.restart(operator)
+        tap.put(4, 8, 16, 32, run=run)
+        bucket.wait_for(1 + 2 + 4, 8 + 16 + 32)
+        restarts = {name: o.restarts for name, o in run.status().operators.items()}
+        assert restarts == {"tap": 1, "threes": 1, "store": 1}
+        # Recovery has applied the first two events once more, and no other.
+        assert shared(key).calls[2:4] == ["tap:1", "tap:2"]
+        assert len(shared(key).calls) == 2 + 2 + 4
+        tap.close_it(run)
+        assert run.wait(PATIENCE).phase == "finished"
+
+
+def test_restart_while_user_code_waits_for_an_answer(key: str) -> None:
+    """The life is dropped in the midst of `ctx.call`; the next one makes the call again, and once more is enough."""
+    both = shared(key)
+
+    def lookup(n: int) -> int:
+        with both.changed:
+            both.calls.append(n)
+            both.changed.notify_all()
+            both.changed.wait_for(lambda: both.closed, PATIENCE)
+        return n * 10
+
+    def enrich(row: dict[str, Any], ctx: Any) -> dict[str, Any]:
+        return {"id": ctx.call(lookup, row["id"])}
+
+    kept = sinks.collect()
+    p = Pipeline("calls")
+    p.source("orders", sources.batches([pa.table({"id": [7]})])).apply("slow", Calling(enrich), concurrency=2).sink(
+        "store", kept
+    )
+    with start_unchecked(p) as run:
+        both.wait_for(lambda: len(both.calls) == 1)
+        run.restart("slow")
+        with both.changed:
+            both.closed = True
+            both.changed.notify_all()
+        assert run.wait(PATIENCE).phase == "finished"
+    assert kept.table().to_pylist() == [{"id": 70}]
+    assert set(both.calls) == {7}
+    assert len(both.calls) <= 2
+
+
+class Calling(Threes):
+    """Stateless: a function of each row."""
+
+    assign = Threes.__mro__[1].assign  # type: ignore[assignment]
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+
+    def generate(self, inset: Any, acc: Any, ctx: Any) -> Iterator[Any]:
+        yield pa.RecordBatch.from_pylist([self.fn(row, ctx) for row in acc.to_pylist()], schema=IDS)
+
+
+def start_unchecked(pipeline: Pipeline) -> Run:
+    return start_inline(pipeline.graph())
+
+
+def test_restart_of_nobody_and_of_a_run_that_is_over() -> None:
+    p = Pipeline("sales")
+    numbers(p).sink("store", sinks.collect())
+    run = start(p)
+    with pytest.raises(BadName, match="no operator 'shop'; there are orders, store"):
+        run.restart("shop")
+    run.wait(PATIENCE)
+    with pytest.raises(LogError, match="the run is over"):
+        run.restart("store")
+
+
+# ---- failing ----------------------------------------------------------------------------------------------
+
+
+def explode(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.num_rows and batch["id"][0].as_py() == 2:
+        raise ValueError("two is too many")
+    return batch
+
+
+def failing() -> Pipeline:
+    p = Pipeline("sales")
+    numbers(p).map_batches("careful", explode).sink("store", sinks.collect())
+    return p
+
+
+def test_wait_raises_with_operator_event_and_the_users_traceback() -> None:
+    run = start(failing())
+    with pytest.raises(PipelineFailed) as caught:
+        run.wait(PATIENCE)
+    error = caught.value
+    assert (error.operator, error.event) == ("careful", "orders:3")
+    assert "operator 'careful' failed on orders:3: ValueError: two is too many" in str(error)
+    assert "in explode" in error.traceback
+    status = run.status()
+    assert status.phase == "failed"
+    assert "two is too many" in status.error
+    assert run.stop().phase == "failed"
+
+
+def test_a_failure_nobody_heard_of_is_raised_on_leaving() -> None:
+    with pytest.raises(PipelineFailed, match="two is too many"), start(failing()) as run:
+        run._over.wait(PATIENCE)
+    run = start(failing())
+    with run, pytest.raises(PipelineFailed):
+        run.wait(PATIENCE)  # heard: leaving is silent
+
+
+# ---- Ctrl-C -----------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import threading
+from tests.unit.runtime.taps import Bucket, Tap
+from logline.pipeline import Pipeline
+from logline.runtime.launch import start_inline
+
+p = Pipeline("endless")
+p.source("tap", Tap("k")).sink("store", Bucket("k"))
+run = start_inline(p.graph())
+try:
+    print("ready", flush=True)
+    run.wait()
+except KeyboardInterrupt:
+    print(run.stop().phase, threading.active_count(), flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_wait() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=PATIENCE)
+    finally:
+        child.kill()
+    assert (out, err, child.returncode) == ("stopped 1\n", "", 0)
