@@ -59,9 +59,10 @@ class _Walk:
             return _text(type(value).__name__, *map(self.describe, value))
         if isinstance(value, set | frozenset):
             # Each member by itself: "seen before" would depend on the order of the set.
-            return _text("set", *sorted(_Walk(dict(self.seen)).describe(member) for member in value))
+            return _text("set", *sorted(_Walk(dict(self.seen)).describe(member) for member in tuple(value)))
         if isinstance(value, Mapping):
-            return _text("map", *(self.describe(part) for pair in value.items() for part in pair))
+            # A copy, as of sets: a running pipeline may be adding to what its code refers to.
+            return _text("map", *(self.describe(part) for pair in tuple(value.items()) for part in pair))
         if isinstance(value, types.FunctionType):
             return self.function(value)
         if isinstance(value, types.MethodType):

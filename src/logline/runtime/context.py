@@ -148,6 +148,9 @@ class SetContext(Context[Any]):
         if kept is not None:
             value = codec.decode(kept.value)
             return _already(value) if asynchronous else value
+        if name in self._services.stubs:
+            stub = self._services.stubs[name]
+            fn = stub if callable(stub) else lambda *_: stub
         if asynchronous:
             return self._ask_async(fn, args, name, digest, n)
         self._gate.want(self._serial, self._row, n)

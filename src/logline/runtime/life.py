@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
 from typing import Any
 
@@ -48,6 +48,7 @@ class Life:
         random: Random | None = None,
         loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
         threads: bool = True,
+        stubs: Mapping[str, Any] | None = None,
     ) -> None:
         self.parts = parts
         self.spec: InstanceSpec = parts.spec
@@ -70,6 +71,7 @@ class Life:
                 parts.payloads.greatest_time,
                 encode_state,
                 lambda raw: decode_state(raw, state) if state is not None else None,
+                stubs or {},
             )
             self.desk = Desk(parts.spec, op, services, lateness=parts.lateness, idle=parts.idle)
             bench = Bench(op, self.desk, services, parts.payloads, report, parts.retry_on)

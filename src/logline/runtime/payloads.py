@@ -36,6 +36,8 @@ class Payloads(Protocol):
 
     def greatest_time(self, port: PortName, batch: Any) -> int | None: ...
 
+    def schema_of(self, port: PortName) -> pa.Schema: ...
+
 
 def ipc_bytes(batches: Sequence[pa.RecordBatch]) -> bytes | None:
     """Batches as one Arrow IPC stream; None where there is nothing or the schemas differ."""
@@ -56,6 +58,10 @@ class ArrowPayloads:
         self._schemas: Mapping[PortName, pa.Schema] = node.outputs
         self._targets = {t: write_port(t) for t in node.targets}
         self._time = {PortName(p): c for p, c in (node.op.time if node.op is not None else {}).items()}
+
+    def schema_of(self, port: PortName) -> pa.Schema:
+        """The declared schema of an output port."""
+        return self._schemas[port]
 
     def made(self, inset: InsetId, made: Made, events: Sequence[str]) -> Produced:
         """One thing that `generate` yielded."""

@@ -59,6 +59,11 @@ class FakeContext(Context[Any]):
     def row(self, index: int) -> FakeContext:
         return FakeContext(self.state, self.answers, index)
 
+    def again(self) -> FakeContext:
+        found = FakeContext(self.state, self.answers, self._row)
+        found._calls = self._calls
+        return found
+
     def call(self, fn: Callable[..., Any], *args: Any, key: object = None) -> Any:
         self._calls += 1
         at = (self._row, self._calls, fn.__qualname__, codec.digest(list(args)))

@@ -14,6 +14,8 @@ import pyarrow as pa
 from logline.graph.connector import Guarantee, Sink, Source
 from logline.graph.operator import Context, Emit, Event, Operator
 from logline.names import InsetId
+from logline.pipeline import Pipeline
+from logline.runtime.launch import start_inline
 from logline.runtime.run import Run
 
 IDS = pa.schema([("id", pa.int64())])
@@ -138,6 +140,19 @@ class Bucket(Sink):
         both.wait_for(lambda: both.waiting > 0)
 
 
+def piped(key: str) -> tuple[Pipeline, Tap, Bucket]:
+    """tap -> store"""
+    tap, bucket = Tap(key), Bucket(key)
+    p = Pipeline("piped")
+    p.source("tap", tap).sink("store", bucket)
+    return p, tap, bucket
+
+
+def start(pipeline: Pipeline, log: str | None = None, **more: Any) -> Run:
+    """As `Pipeline.start` does it for the inline engine."""
+    return start_inline(pipeline.graph(), log=log, **more)
+
+
 class Threes(Operator[list[int], None]):
     """Stateful: the sum of each three events; tells of its updates."""
 
@@ -161,3 +176,24 @@ class Threes(Operator[list[int], None]):
 
     def generate(self, inset: InsetId, acc: list[int], ctx: Context[None]) -> Iterator[Emit]:
         yield Emit(pa.record_batch([pa.array([sum(acc)], pa.int64())], schema=IDS))
+
+
+class Lookup(Operator[Any, None]):
+    """Stateless: asks the outside about each row, ten times the id; the answer comes once `closed` is set."""
+
+    outputs = {"out": IDS}  # noqa: RUF012
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    def generate(self, inset: InsetId, acc: pa.RecordBatch, ctx: Context[None]) -> Iterator[Emit]:
+        answers = [ctx.call(self.ask, n) for n in acc["id"].to_pylist()]
+        yield Emit(pa.record_batch([pa.array(answers, pa.int64())], schema=IDS))
+
+    def ask(self, n: int) -> int:
+        both = shared(self.key)
+        with both.changed:
+            both.calls.append(n)
+            both.changed.notify_all()
+            both.changed.wait_for(lambda: both.closed, PATIENCE)
+        return n * 10

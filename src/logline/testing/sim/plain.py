@@ -37,6 +37,9 @@ class PlainPayloads:
     def read(self, batch: Any) -> Produced:
         return Produced(OUT, batch, len(batch), _size(batch))
 
+    def schema_of(self, port: PortName) -> Any:
+        return None
+
     def chunk(self, batches: Sequence[Any], rows: int) -> Sequence[Any]:
         return batches
 

@@ -1,0 +1,224 @@
+"""What a journal must hold, said without a store: the image by `Image.apply`, the rows and the memberships.
+
+`Scribe` writes to a journal and to the model alike; `check` holds a reader against the model, as exactly as the
+seam promises: the order of members, of sets and of what is due counts; the order of timers and of a set's answers
+does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from logline.engine import codec
+from logline.engine.image import Finished, Head, Image, Member, Needs, Output, Position, Step
+from logline.errors import Collected
+from logline.names import OUT, ChannelName, InsetId, InstanceName, PortName, Serial, Ssn
+from logline.store.seam import Journal, Reader, Store
+
+ALL = 1 << 30
+"""No limit."""
+
+
+@dataclass
+class Model:
+    """One journal."""
+
+    image: Image = field(default_factory=Image)
+    rows: dict[PortName, dict[Ssn, Output]] = field(default_factory=dict)
+    """Visible and not collected."""
+    staged: dict[PortName, list[Output]] = field(default_factory=dict)
+    """Rows above the head that belong to the read under way; what an older try left behind is not among them."""
+    done: dict[tuple[ChannelName, Ssn, Serial], tuple[InsetId, Any]] = field(default_factory=dict)
+
+    def apply(self, step: Step) -> None:
+        """The step is committed."""
+        self._show(step)
+        for serial in step.done:
+            opened = self.image.sets[serial]
+            self._remember(serial, opened.id, (*opened.members, *step.members.get(serial, ())))
+        for finished in step.finished:
+            self._remember(*finished)
+        self.image.apply(step)
+        self.image.commits = step.number
+        for port, (base, pinned) in step.collected.items():
+            rows = self.rows.get(port, {})
+            self.rows[port] = {s: row for s, row in rows.items() if s >= base or s in pinned}
+        for channel, base in step.forget.items():
+            self.done = {key: v for key, v in self.done.items() if key[0] != channel or key[1] >= base}
+
+    def _show(self, step: Step) -> None:
+        for row in step.staged:
+            kept = [known for known in self.staged.get(row.port, ()) if known.ssn < row.ssn]
+            self.staged[row.port] = [*kept, row]
+        for port, (last, _) in step.reveal.items():
+            waiting = self.staged[port]
+            self.rows.setdefault(port, {}).update({row.ssn: row for row in waiting if row.ssn <= last})
+            self.staged[port] = [row for row in waiting if row.ssn > last]
+        for output in step.outputs:
+            self.rows.setdefault(output.port, {})[output.ssn] = output
+
+    def _remember(self, serial: Serial, inset: InsetId, members: Iterable[Member]) -> None:
+        for member in members:
+            self.done[member.channel, member.ssn, serial] = (inset, member.note)
+
+    def needs(self, channel: ChannelName) -> Needs:
+        """What the receiver still needs of a channel."""
+        members = [m.ssn for o in self.image.sets.values() for m in o.members if m.channel == channel]
+        return Needs(self.image.positions.get(channel, Position()), members, self.image.left)
+
+
+class Scribe:
+    """One life that writes to a journal, and to the model of it."""
+
+    def __init__(self, store: Store, instance: InstanceName, model: Model | None = None) -> None:
+        self.instance = instance
+        self.journal: Journal = store.claim(instance)
+        self.model = model if model is not None else Model()
+        self.reader: Reader = store.read(instance)
+
+    def number(self, step: Step) -> Step:
+        """Gives the step its turn."""
+        step.number = self.model.image.commits + 1
+        return step
+
+    def commit(self, step: Step) -> Step:
+        """Commits it as the next one."""
+        self.journal.commit(self.number(step))
+        self.model.apply(step)
+        return step
+
+    def emit(self, count: int = 1, port: PortName = OUT, nbytes: int = 10, *, end: bool = False) -> Step:
+        """A step of outputs, not committed."""
+        head = self.model.image.heads.get(port, Head())
+        rows = [row(port, head.last + k, head.total + k * nbytes, nbytes) for k in range(1, count + 1)]
+        if end:
+            last = head.total + count * nbytes
+            rows.append(Output(port, Ssn(head.last + count + 1), None, 0, 0, last, Serial(0), end=True))
+        return Step(outputs=rows)
+
+    def check(self) -> None:
+        """The journal holds what the model holds."""
+        check(self.reader, self.model)
+
+
+# ---- rows ---------------------------------------------------------------------------------------------------
+
+
+def batch(*numbers: int) -> pa.RecordBatch:
+    """A small payload."""
+    return pa.record_batch({"n": pa.array(numbers, pa.int64())})
+
+
+def row(port: PortName, ssn: int, total: int, nbytes: int, *, serial: int = 0, payload: Any = None) -> Output:
+    """An event as it is logged; the payload tells it from any other unless one is given."""
+    found = batch(ssn, total) if payload is None else payload
+    return Output(port, Ssn(ssn), found, found.num_rows, nbytes, total, Serial(serial))
+
+
+def exact_row(output: Output) -> tuple[Any, ...]:
+    """An event in a form in which equal means the same: NaN, metadata and rows without columns included."""
+    payload = output.payload
+    if payload is not None:
+        assert isinstance(payload, pa.RecordBatch)
+        payload.validate(full=True)
+        payload = (
+            payload.num_rows,
+            payload.schema.to_string(),
+            payload.schema.metadata,
+            repr(payload.to_pylist()),
+        )
+    return (*output._replace(payload=payload),)
+
+
+def exact_rows(outputs: Iterable[Output]) -> list[tuple[Any, ...]]:
+    """The same for several."""
+    return [exact_row(output) for output in outputs]
+
+
+# ---- images -------------------------------------------------------------------------------------------------
+
+
+def _member(member: Member) -> tuple[Any, ...]:
+    return member.channel, member.ssn, codec.encode(member.note)
+
+
+def exact(image: Image) -> dict[str, Any]:
+    """An image in a form in which equal means the same: 1 is not True, a tuple is no list, a zone is kept."""
+    return {
+        "commits": image.commits,
+        "positions": dict(image.positions),
+        "heads": {p: (h.last, h.total, h.base, h.pinned) for p, h in image.heads.items() if h != Head()},
+        "sets": [(s, codec.encode(o.id), list(map(_member, o.members)), o.cause) for s, o in image.sets.items()],
+        "due": list(image.due),
+        "serial": image.serial,
+        "state": image.state,
+        "clock": dict(image.clock),
+        "timers": {codec.encode(inset): timer for inset, timer in image.timers.items()},
+        "answers": {serial: sorted(answers) for serial, answers in image.answers.items()},
+        "failures": dict(image.failures),
+        "written": dict(image.written),
+        "reads": dict(image.reads),
+        "ended": image.ended,
+        "left": image.left,
+    }
+
+
+def exact_history(found: Iterable[Finished]) -> dict[Serial, tuple[bytes, list[tuple[Any, ...]]]]:
+    """Done sets by serial; no set twice."""
+    sets: dict[Serial, tuple[bytes, list[tuple[Any, ...]]]] = {}
+    for serial, inset, members in found:
+        assert serial not in sets
+        sets[serial] = (codec.encode(inset), sorted(map(_member, members)))
+    return sets
+
+
+def _wanted_history(model: Model) -> dict[Serial, tuple[bytes, list[tuple[Any, ...]]]]:
+    sets: dict[Serial, Finished] = {}
+    for (channel, ssn, serial), (inset, note) in model.done.items():
+        known = sets.get(serial, Finished(serial, inset, ()))
+        sets[serial] = known._replace(members=(*known.members, Member(channel, ssn, note)))
+    return exact_history(sets.values())
+
+
+def check(reader: Reader, model: Model) -> None:
+    """Everything a reader can be asked, against the model."""
+    assert exact(reader.image()) == exact(model.image)
+    assert exact_history(reader.history()) == _wanted_history(model)
+    for channel, position in model.image.positions.items():
+        found, wanted = reader.needs(channel), model.needs(channel)
+        assert (found.position, sorted(found.members), found.left) == (position, sorted(wanted.members), wanted.left)
+    for port, head in model.image.heads.items():
+        assert reader.head(port) == head
+        rows = model.rows.get(port, {})
+        assert list(reader.stored(port)) == sorted(rows)
+        assert exact_rows(reader.pick(port, sorted(rows))) == exact_rows(rows[s] for s in sorted(rows))
+        _check_events(reader, port, head, rows)
+
+
+def _check_events(reader: Reader, port: PortName, head: Head, rows: dict[Ssn, Output]) -> None:
+    after = Ssn(head.base - 1)
+    found = read_on(reader, port, after)
+    assert exact_rows(found) == exact_rows(rows[Ssn(s)] for s in range(head.base, head.last + 1))
+    gone = next((Ssn(s) for s in range(head.base - 1, 0, -1) if s not in rows), None)
+    if gone is not None:
+        with pytest.raises(Collected):
+            reader.events(port, Ssn(gone - 1), limit=ALL, max_bytes=ALL)
+        with pytest.raises(Collected):
+            reader.pick(port, [gone])
+
+
+def read_on(reader: Reader, port: PortName, after: Ssn, limit: int = 3, max_bytes: int = ALL) -> Sequence[Output]:
+    """Reads as a receiver does, until there is nothing more; within the limits and without gaps."""
+    found: list[Output] = []
+    while events := reader.events(port, after, limit=limit, max_bytes=max_bytes):
+        assert len(events) <= limit
+        assert [e.ssn for e in events] == list(range(after + 1, after + len(events) + 1))
+        assert sum(e.nbytes for e in events[:-1]) < max_bytes  # one more than that would have been enough
+        found += events
+        after = events[-1].ssn
+    return found
