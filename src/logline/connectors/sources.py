@@ -28,6 +28,8 @@ class Batches(Source):
     Replayable: the offset is the number of tables already read. A function must give the same ones again.
     """
 
+    gather = False  # who gives the batches has chosen the events
+
     def __init__(self, data: Data, schema: SchemaLike | None = None) -> None:
         if isinstance(data, (ArrowArray, ArrowStream)):
             data = [data]

@@ -4,13 +4,14 @@ The image holds exactly what a later life needs: positions, open sets with their
 state, timers, answers, write and read progress. A `Step` says what changes; `Image.apply` is the one meaning
 of a step, shared by the machine, every store and every test. A commit holds one or more whole steps, merged.
 
-A set that begins and ends within one step never reaches the image: `Step.open` and `Step.finish` cancel out.
+A set that begins and ends within one step never reaches the image: `Step.open` and `Step.close` cancel out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from logline.engine.results import Failure
@@ -65,8 +66,14 @@ class Member(NamedTuple):
 
 def own_id(member: Member) -> InsetId:
     """The id of a set that is one event of its own: the event's name."""
-    sender, _, port = member.channel.partition(">")[0].rpartition(".")
-    return event_name(InstanceName(sender), PortName(port), member.ssn)
+    return f"{_stem(member.channel)}{member.ssn}"
+
+
+@cache
+def _stem(channel: ChannelName) -> str:
+    """What the names of a channel's events begin with."""
+    sender, _, port = channel.partition(">")[0].rpartition(".")
+    return event_name(InstanceName(sender), PortName(port), Ssn(0))[:-1]
 
 
 class Timer(NamedTuple):
@@ -218,19 +225,52 @@ class Step:
         else:
             self.members.setdefault(serial, []).append(member)
 
-    def finish(self, serial: Serial) -> OpenSet | None:
-        """The set is done; returns it if it never reached the image and its members are to be remembered."""
-        if self.alone.pop(serial, None) is not None:
-            self.answers.pop(serial, None)
-            return None
-        self.due.pop(serial, None)
+    def close(self, serial: Serial, *, traced: bool) -> None:
+        """The set is done. One that began within this step never reaches the image, only its memberships do;
+        those of a set that is one event follow from its name, unless lineage has to find them by the serial."""
         self.answers.pop(serial, None)
+        alone = self.alone.pop(serial, None)
+        if alone is not None:
+            if traced:
+                self.finished.append(Finished(serial, own_id(alone), (alone,)))
+            return
+        self.due.pop(serial, None)
         self.failures.pop(serial, None)
-        opened = self.opened.pop(serial, None)
-        if opened is None:
-            # Members that joined in this very step stay in it: they are remembered with the others.
+        begun = self.opened.pop(serial, None)
+        if begun is not None:
+            self.finished.append(Finished(serial, begun.id, tuple(begun.members)))
+        else:  # members that joined in this very step stay in it: they are remembered with the others
             self.done.append(serial)
-        return opened
+
+    def absorb(self, later: Step, *, traced: bool) -> None:
+        """The steps of `later` after the ones that are here."""
+        self.outputs += later.outputs
+        self.staged += later.staged
+        self.reveal |= later.reveal
+        self.positions |= later.positions
+        self.alone |= later.alone
+        self.opened |= later.opened
+        for serial, members in later.members.items():
+            for member in members:
+                self.join(serial, member)
+        self.due |= later.due
+        for serial, answers in later.answers.items():
+            self.answers.setdefault(serial, []).extend(answers)
+        self.failures |= later.failures
+        for serial in later.done:
+            self.close(serial, traced=traced)
+        self.finished += later.finished
+        self.serial = max(self.serial, later.serial)
+        if later.state is not None:
+            self.state = later.state
+        self.clock |= later.clock
+        self.timers |= later.timers
+        self.written |= later.written
+        self.reads |= later.reads
+        self.collected |= later.collected
+        self.forget |= later.forget
+        self.ended = self.ended or later.ended
+        self.left = self.left or later.left
 
 
 @dataclass(slots=True)
@@ -255,7 +295,8 @@ class Image:
 
     def head(self, port: PortName) -> Head:
         """The port's head; a port that has put out nothing has one too."""
-        return self.heads.setdefault(port, Head())
+        found = self.heads.get(port)
+        return found if found is not None else self.heads.setdefault(port, Head())
 
     def apply(self, step: Step) -> None:
         """The meaning of a step. Order matters: sets open before they become due, and are due before done."""

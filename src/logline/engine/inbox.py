@@ -80,7 +80,7 @@ class Inbox:
         """Whether an event is at hand."""
         return any(channel.events for channel in self.channels.values())
 
-    def take(self) -> tuple[list[tuple[ChannelName, Output]], dict[ChannelName, Position]]:
+    def take(self, most: int) -> tuple[list[tuple[ChannelName, Output]], dict[ChannelName, Position]]:
         """The next run, channel by channel in turn, and the positions after it."""
         run: list[tuple[ChannelName, Output]] = []
         positions: dict[ChannelName, Position] = {}
@@ -89,13 +89,13 @@ class Inbox:
             self._turn.rotate(-1)
             name, events = channel.name, channel.events
             last = None
-            while events and len(run) < self.limits.run_events:
+            while events and len(run) < most:
                 last = events.popleft()
                 channel.nbytes -= last.nbytes
                 run.append((name, last))
             if last is not None:
                 channel.position = positions[name] = Position(last.ssn, last.total, last.end)
-            if len(run) >= self.limits.run_events:
+            if len(run) >= most:
                 break
         return run, positions
 

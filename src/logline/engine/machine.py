@@ -128,7 +128,9 @@ class Machine:
     def _advance(self) -> None:
         """Starts whatever may be started now."""
         if self.phase == "running":
-            if not self.stopping:
+            if self.stopping:
+                self._wind_up()
+            else:
                 self._work()
             self._observe()
         if self.phase in ("recovering", "running"):
@@ -137,6 +139,9 @@ class Machine:
 
     def _work(self) -> None:
         """What this kind of machine does when it runs."""
+
+    def _wind_up(self) -> None:
+        """Told to stop: nothing new is begun, what is finished is committed."""
 
     def _busy(self) -> bool:
         """Whether something is under way that must end before this life can end in order."""

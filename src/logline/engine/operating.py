@@ -11,7 +11,7 @@ from collections import deque
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Answer, Finished, Image, Output, Position, Step, own_id
+from logline.engine.image import Answer, Image, Output, Position, Step
 from logline.engine.inbox import Inbox
 from logline.engine.machine import Machine
 from logline.engine.results import Failure, Result
@@ -19,6 +19,9 @@ from logline.engine.spec import InstanceSpec
 from logline.engine.writing import Writes
 from logline.graph.operator import Cause
 from logline.names import ChannelName, Serial, Ssn, TargetName
+
+SHORT, LONG = 5_000, 20_000
+"""Microseconds that a run of events should take from intake to outputs."""
 
 
 class OperatorMachine(Machine):
@@ -35,6 +38,11 @@ class OperatorMachine(Machine):
         self._taking: dict[ChannelName, Position] | None = None
         self._desk_wake: int | None = None
         self._acknowledged: dict[ChannelName, int] = {}
+        self._run = min(8, spec.limits.run_events)
+        self._began = 0
+        self.step = Step()
+        """The step in the making: what was taken in and what came of it, until it is whole."""
+        self._open_since: int | None = None
         self._order: deque[Serial] = deque()
         """Sets that are due and not finished, in the order in which they became due (R6)."""
         self._causes: dict[Serial, Cause] = {}
@@ -136,11 +144,12 @@ class OperatorMachine(Machine):
             self._taking = {}
             self._do(do.CheckClock())
         elif self.inbox.waiting:
-            run, self._taking = self.inbox.take()
+            self._began = self.now
+            run, self._taking = self.inbox.take(self._run)
             self._do(do.TakeIn(run))
 
     def _on_taken_in(self, stimulus: on.TakenIn) -> None:
-        intake, step = stimulus.intake, self.pending
+        intake, step = stimulus.intake, self.step
         if self._taking:
             step.positions.update(self._taking)
         self._taking = None
@@ -167,8 +176,8 @@ class OperatorMachine(Machine):
         self._desk_wake = intake.wake_at
 
     def _close_failed(self, serial: Serial, failure: Failure) -> None:
-        self.pending.due[serial] = "fired"
-        self.pending.failures[serial] = failure
+        self.step.due[serial] = "fired"
+        self.step.failures[serial] = failure
         self._now_due(serial, "fired", failure)
 
     def _now_due(self, serial: Serial, cause: Cause, failure: Failure | None = None) -> None:
@@ -219,18 +228,15 @@ class OperatorMachine(Machine):
 
     def _log_result(self, result: Result) -> None:
         """Algorithm 3, step 4: outputs and the end of the input set are one change (R1)."""
-        serial, step = result.serial, self.pending
+        serial, step = result.serial, self.step
         for produced in result.outputs:
             step.outputs.append(self.outbox.put(produced, serial))
-        if self.spec.lineage and (member := step.alone.get(serial)) is not None:
-            # Which event the outputs came of can't be told from the serial later.
-            step.finished.append(Finished(serial, own_id(member), (member,)))
-        finished = step.finish(serial)
-        if finished is not None:
-            step.finished.append(Finished(serial, finished.id, tuple(finished.members)))
+        step.close(serial, traced=self.spec.lineage)
         del self._causes[serial]
-        self._answers.pop(serial, None)
-        self._tries.pop(serial, None)
+        if self._answers:
+            self._answers.pop(serial, None)
+        if self._tries:
+            self._tries.pop(serial, None)
 
     def _on_failure(self, serial: Serial, failure: Failure) -> None:
         """An exception is not a crash: retry, then `on_error`."""
@@ -266,12 +272,13 @@ class OperatorMachine(Machine):
             self._wanted.clear()
 
     def _writes_pending(self) -> bool:
-        steps = (self.pending, self.flying) if self.flying is not None else (self.pending,)
+        steps = (self.step, self.pending, self.flying or self.step)
         return any(output.port[0] == "@" for step in steps for output in step.outputs)
 
     def _on_answered(self, stimulus: on.Answered) -> None:
         # The commit that holds the answer holds the image from before `generate` too: all that is pending.
         answer = stimulus.answer
+        self._seal()
         self.pending.answers.setdefault(answer.serial, []).append(answer)
         self._answers.setdefault(answer.serial, []).append(answer)
 
@@ -286,7 +293,7 @@ class OperatorMachine(Machine):
     def _on_written(self, stimulus: on.Written) -> None:
         if stimulus.failure is None:
             self.writes.written(stimulus.target, stimulus.number, self.pending)
-        elif not self.writes.failed(stimulus.target, self.now):
+        elif not stimulus.failure.retryable or not self.writes.failed(stimulus.target, self.now):
             self._halt(stimulus.failure)
 
     def _written(self) -> dict[TargetName, int]:
@@ -298,6 +305,7 @@ class OperatorMachine(Machine):
         for fetch in self.inbox.fetches():
             self._do(fetch)
         self._finish()
+        self._seal_if_whole()
         if not self._blocked():
             self._take_in()
             self._generate()
@@ -315,6 +323,47 @@ class OperatorMachine(Machine):
         if self._look and self._bases_look and self.spec.collect:
             self._bases_look = False
             self._do(do.ObserveBases(tuple(self.inbox.channels)))
+
+    def _wind_up(self) -> None:
+        self._finish()
+        if not self._busy():
+            self._seal()
+
+    def _seal_if_whole(self) -> None:
+        """A step is whole when the sets that its events made due are generated: then they never reach the image.
+
+        Where several sets run at once, or one of a run lags behind, nothing is held back for it.
+        """
+        if self.step.empty:
+            self._open_since = None
+            return
+        if self._open_since is None:
+            self._open_since = self.now
+        waited = self.now >= self._open_since + self.spec.limits.ack_after
+        lags = bool(self.step.outputs) and bool(self._running)
+        if not self._order:
+            self._adapt()
+            self._seal()
+        elif self.spec.concurrency > 1 or waited or lags or self._wanted:
+            self._seal()
+        else:
+            self._wake(self._open_since + self.spec.limits.ack_after)
+
+    def _adapt(self) -> None:
+        """Runs are as long as keeps the machine responsive: many cheap events at once, slow ones one by one."""
+        spent = self.now - self._began
+        if spent < SHORT:
+            self._run = min(2 * self._run, self.spec.limits.run_events)
+        elif spent > LONG:
+            self._run = max(1, self._run * SHORT // spent)
+
+    def _seal(self) -> None:
+        if self.pending.empty:
+            self.pending, self.step = self.step, Step()
+        else:
+            self.pending.absorb(self.step, traced=self.spec.lineage)
+            self.step = Step()
+        self._open_since = None
 
     def _on_bases(self, stimulus: on.BasesObserved) -> None:
         self.pending.forget.update(stimulus.bases)
@@ -348,7 +397,9 @@ class OperatorMachine(Machine):
         return self.writes.settled
 
     def quiet(self) -> bool:
-        return super().quiet() and not self._order and not self.inbox.waiting and self.writes.settled
+        return (
+            super().quiet() and self.step.empty and not self._order and not self.inbox.waiting and self.writes.settled
+        )
 
     @property
     def in_flight(self) -> int:

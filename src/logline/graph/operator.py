@@ -138,7 +138,7 @@ class Context(ABC, Generic[S]):
     """A causal random generator."""
     id: str
     """The same on every try of this input set (row): an idempotency key for the outside."""
-    log: logging.Logger
+    log: logging.Logger | logging.LoggerAdapter[logging.Logger]
     """Reaches the driver, tagged with operator and input set."""
     cause: Cause
     """Why `generate` runs."""

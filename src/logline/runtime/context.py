@@ -8,6 +8,7 @@ engine commits there and then. The three are `Gate`s; the rest is the same for a
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from hashlib import blake2b
@@ -71,7 +72,10 @@ class SetContext(Context[Any]):
         self._calls = calls
         self.cause = cause
         self.random = services.random
-        self.log = services.log
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:  # type: ignore[override]
+        return _Tagged(self._services.log, {"operator": self._desk.spec.name, "inset": self._inset})
 
     @property
     def state(self) -> Any:
@@ -186,6 +190,14 @@ class SetContext(Context[Any]):
                 f"the arguments of {call_name(fn)} can't be compared after a crash: {error}; "
                 "give ctx.call(..., key=...) a plain value that stands for them"
             ) from error
+
+
+class _Tagged(logging.LoggerAdapter[logging.Logger]):
+    """Says in each line which operator and input set it is about."""
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        about = self.extra or {}
+        return f"[{about['operator']} {about['inset']}] {msg}", {**kwargs, "extra": about}
 
 
 async def _already(value: Any) -> Any:

@@ -16,20 +16,23 @@ import inspect
 import threading
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import GeneratorType
 from typing import Any, Protocol
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.desk import Desk, Services, failure_of
-from logline.engine.image import Answer, own_id
+from logline.engine.image import Answer, Member
 from logline.engine.results import Produced, Result
 from logline.errors import LogError
-from logline.graph.operator import Made, Operator
-from logline.names import Serial
+from logline.graph.operator import ArrowArray, ArrowStream, Made, Operator
+from logline.names import InsetId, Serial
 from logline.runtime.context import Gate, SetContext
 from logline.runtime.payloads import Payloads
 
 Key = tuple[Serial, int, int]
+Task = tuple[InsetId, Sequence[Member]]
+"""The set that is generated: its id and its members."""
 Report = Callable[[on.Stimulus], None]
 
 
@@ -69,18 +72,30 @@ class Bench:
         self.report = report
         self.retry_on = retry_on
 
-    def begin(self, job: do.Job, gate: Gate) -> Any:
+    def begin(self, job: do.Job, gate: Gate) -> tuple[Task, Any]:
         """Calls `generate`; nothing of a generator runs yet."""
         known = self.desk.sets[job.serial]
         inset = known.name()
         kept = {(a.row, a.n): a for a in job.answers}
         ctx = SetContext(self.desk, self.services, gate, job.serial, inset, known.members, job.cause, kept)
-        return self.op.generate(inset, known.acc, ctx)
+        return (inset, known.members), self.op.generate(inset, known.acc, ctx)
 
-    def made(self, serial: Serial, made: Made) -> Produced:
-        """One thing that was yielded."""
-        known = self.desk.sets[serial]
-        return self.payloads.made(known.name(), made, _Names(known.members))
+    def collect(self, task: Task, made: Any) -> list[Produced]:
+        """What a plain `generate` yields, as outputs."""
+        inset, members = task
+        convert = self.payloads.made
+        return [convert(inset, one, members) for one in self._plain(made)]
+
+    def _plain(self, made: Any) -> Iterable[Made]:
+        if type(made) is GeneratorType:
+            return made
+        if made is None:
+            return ()
+        if isinstance(made, Iterable) and not isinstance(made, ArrowStream | ArrowArray):
+            return made
+        raise TypeError(
+            f"{type(self.op).__name__}.generate() must yield batches, Emit, Write or Reject (or return an iterable)"
+        )
 
     def done(self, serial: Serial, outputs: Iterable[Produced]) -> Result:
         """The set is generated; its event state is not needed any more."""
@@ -90,32 +105,6 @@ class Bench:
     def failed(self, serial: Serial, error: BaseException) -> Result:
         """User code raised."""
         return Result(serial, failure=failure_of(error, self.retry_on))
-
-
-class _Names(Sequence[str]):
-    """The names of a set's events, made when somebody looks."""
-
-    def __init__(self, members: Sequence[Any]) -> None:
-        self._members = members
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __getitem__(self, index: Any) -> Any:
-        return str(own_id(self._members[index]))
-
-
-def plain(made: Any, name: str) -> Iterable[Made]:
-    """What a plain `generate` returned, as something to iterate."""
-    if made is None:
-        return ()
-    if (
-        isinstance(made, Iterable)
-        and not hasattr(made, "__arrow_c_stream__")
-        and not hasattr(made, "__arrow_c_array__")
-    ):
-        return made
-    raise TypeError(f"{name}.generate() must yield (or return an iterable of) batches, Emit, Write or Reject")
 
 
 class NearHands:
@@ -131,8 +120,7 @@ class NearHands:
         bench, results = self._bench, self._results
         for job in jobs:
             try:
-                made = bench.begin(job, self)
-                outputs = [bench.made(job.serial, m) for m in plain(made, type(bench.op).__name__)]
+                outputs = bench.collect(*bench.begin(job, self))
             except LogError:
                 raise  # the life is over (fenced), whatever user code would make of it
             except Exception as error:
@@ -253,8 +241,7 @@ class ThreadHands:
     def _run(self, job: do.Job) -> None:
         bench = self._bench
         try:
-            made = bench.begin(job, self._gate)
-            outputs = [bench.made(job.serial, m) for m in plain(made, type(bench.op).__name__)]
+            outputs = bench.collect(*bench.begin(job, self._gate))
         except Abandoned:
             return
         except Exception as error:
@@ -302,13 +289,13 @@ class LoopHands:
         bench = self._bench
         outputs: list[Produced] = []
         try:
-            made = bench.begin(job, self)
+            task, made = bench.begin(job, self)
             if inspect.isawaitable(made):
                 made = await made
             if isinstance(made, AsyncIterable):
-                outputs = [bench.made(job.serial, one) async for one in made]
+                outputs = [bench.payloads.made(task[0], one, task[1]) async for one in made]
             else:
-                outputs.extend(bench.made(job.serial, one) for one in plain(made, type(bench.op).__name__))
+                outputs = bench.collect(task, made)
         except (Abandoned, asyncio.CancelledError):
             return
         except Exception as error:

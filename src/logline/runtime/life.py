@@ -251,7 +251,7 @@ class Life:
         try:
             self._sink(action.target).write(action.output.payload, action.number, action.write_id)
         except Exception as error:
-            yield on.Written(action.target, action.number, failure_of(error))
+            yield on.Written(action.target, action.number, failure_of(error, self.parts.retry_on or (Exception,)))
         else:
             yield on.Written(action.target, action.number)
 

@@ -79,7 +79,8 @@ def parts_of(
 def _with_code(node: Node, spec: InstanceSpec, until_now: bool) -> Parts:
     retry = node.options.retry
     if retry is not None:
-        spec = replace(spec, retry=RetrySpec(retry.attempts, micros(duration(retry.wait)), retry.factor))
+        wanted = RetrySpec(retry.attempts, micros(duration(retry.wait)), retry.factor)
+        spec = replace(spec, retry=wanted, limits=replace(spec.limits, write_retry=wanted))
     parts = Parts(
         spec,
         ArrowPayloads(node),

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logline.engine.image import Member, own_id
 from logline.engine.results import Failure, Produced
 from logline.engine.spec import write_port
 from logline.errors import GraphError, SchemaError
@@ -24,7 +25,7 @@ HEADER = 64
 class Payloads(Protocol):
     """How payloads are made. The simulator has one of its own, for plain tuples."""
 
-    def made(self, inset: InsetId, made: Made, events: Sequence[str]) -> Produced: ...
+    def made(self, inset: InsetId, made: Made, members: Sequence[Member]) -> Produced: ...
 
     def read(self, batch: Any) -> Produced: ...
 
@@ -63,13 +64,14 @@ class ArrowPayloads:
         """The declared schema of an output port."""
         return self._schemas[port]
 
-    def made(self, inset: InsetId, made: Made, events: Sequence[str]) -> Produced:
+    def made(self, inset: InsetId, made: Made, members: Sequence[Member]) -> Produced:
         """One thing that `generate` yielded."""
         if isinstance(made, Write):
             return self._write(made)
         if isinstance(made, Reject):
             batch = _as_batch(made.data, f"{self.operator}.errors")
-            return self._error(inset, events, made.reason, "", ipc_bytes([batch]))
+            names = [str(own_id(member)) for member in members]
+            return self._error(inset, names, made.reason, "", ipc_bytes([batch]))
         port, data = (made.port, made.data) if isinstance(made, Emit) else ("out", made)
         schema = self._schemas.get(PortName(port))
         if schema is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from logline.engine.image import Finished, Head, Image, Member, Needs, Output, Position, Step
+from logline.engine.image import Collection, Finished, Head, Image, Member, Needs, Output, Position, Step
 from logline.errors import Collected, EngineError, Fenced, LogInUse
 from logline.names import ChannelName, Incarnation, InsetId, InstanceName, LogId, PortName, Serial, Ssn
 from logline.store.encoding import decode_image, decode_step, encode_image, encode_step
@@ -33,8 +33,11 @@ class _Data:
     image: Image = field(default_factory=Image)
     rows: dict[PortName, dict[Ssn, Output]] = field(default_factory=dict)
     """Visible rows and staged ones; what is visible, the head says."""
-    done: dict[ChannelName, dict[tuple[Ssn, Serial], tuple[InsetId, Any]]] = field(default_factory=dict)
+    done: dict[ChannelName, dict[Ssn, dict[Serial, tuple[InsetId, Any]]]] = field(default_factory=dict)
     """Memberships of done sets, by event."""
+    forgotten: dict[ChannelName, Ssn] = field(default_factory=dict)
+    """Below these nothing is remembered, but for stragglers until the next time."""
+    stragglers: dict[ChannelName, set[Ssn]] = field(default_factory=dict)
 
 
 class MemoryJournal:
@@ -71,22 +74,32 @@ def _apply(data: _Data, step: Step, outputs: Sequence[Output], staged: Sequence[
         _remember(data, serial, opened.id, (*opened.members, *step.members.get(serial, ())))
     for finished in step.finished:
         _remember(data, *finished)
+    collected = {port: _gone(data.image.head(port), change) for port, change in step.collected.items()}
     step.outputs = list(outputs)
     data.image.apply(step)
     data.image.commits = step.number
-    for port, (base, pinned) in step.collected.items():
+    for port, gone in collected.items():
         rows = data.rows.get(port, {})
-        for ssn in [s for s in rows if s < base and s not in pinned]:
-            del rows[ssn]
+        for ssn in gone:
+            rows.pop(ssn, None)
     for channel, base in step.forget.items():
         known = data.done.get(channel, {})
-        for key in [k for k in known if k[0] < base]:
-            del known[key]
+        for old in (*range(data.forgotten.get(channel, 1), base), *data.stragglers.pop(channel, ())):
+            known.pop(Ssn(old), None)
+        data.forgotten[channel] = base
+
+
+def _gone(head: Head, change: Collection) -> list[Ssn]:
+    """What a collection drops: found from the old base on, not by looking at everything there is."""
+    candidates = (*head.pinned, *range(head.base, change.base))
+    return [Ssn(ssn) for ssn in candidates if ssn not in change.pinned]
 
 
 def _remember(data: _Data, serial: Serial, inset: InsetId, members: Sequence[Member]) -> None:
     for member in members:
-        data.done.setdefault(member.channel, {})[member.ssn, serial] = (inset, member.note)
+        if member.ssn < data.forgotten.get(member.channel, 1):  # it was pinned by this set
+            data.stragglers.setdefault(member.channel, set()).add(member.ssn)
+        data.done.setdefault(member.channel, {}).setdefault(member.ssn, {})[serial] = (inset, member.note)
 
 
 class MemoryReader:
@@ -160,8 +173,9 @@ class MemoryReader:
         with self._store.lock:
             found: dict[Serial, tuple[InsetId, list[Member]]] = {}
             for channel, known in self._data.done.items():
-                for (ssn, serial), (inset, note) in known.items():
-                    found.setdefault(serial, (inset, []))[1].append(Member(channel, ssn, note))
+                for ssn, sets in known.items():
+                    for serial, (inset, note) in sets.items():
+                        found.setdefault(serial, (inset, []))[1].append(Member(channel, ssn, note))
         for serial in sorted(found):
             inset, members = found[serial]
             yield Finished(serial, inset, tuple(members))

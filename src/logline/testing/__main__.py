@@ -22,10 +22,11 @@ def _parser() -> argparse.ArgumentParser:
     simulate = commands.add_parser(
         "simulate",
         help="run simulated schedules with crashes, zombies, lost bells and late writes",
-        description="Each schedule is a random pipeline, a random interleaving and random failures, all from one seed.",
+        description="Each schedule is a random pipeline with a random interleaving and failures, from one seed.",
     )
     simulate.add_argument("--schedules", type=int, default=1000, help="how many (default %(default)s)")
     simulate.add_argument("--seed", type=int, default=0, help="the first seed; they count up (default %(default)s)")
+    simulate.add_argument("--stop", action="store_true", help="stop at the first violation")
     simulate.add_argument("--resume", type=Path, help="a file to keep the tally in: a run cut short goes on there")
     return parser
 
@@ -59,17 +60,22 @@ def _save(path: Path, seed: int, tally: Tally) -> None:
     aside.replace(path)  # a kill leaves the old tally or the new one, never half a file
 
 
-def simulate(schedules: int, seed: int, resume: Path | None) -> int:
+def simulate(schedules: int, seed: int, resume: Path | None, *, stop: bool = False) -> int:
     """Runs them and says what came of it; the exit code."""
     simulator = Simulator()
     simulator.tally = tally = _load(resume, seed)
     began, shown = time.monotonic(), time.monotonic()
     for index in range(tally.schedules, schedules):
         simulator.schedule(seed + index)
+        if stop and tally.violations:
+            break
         if time.monotonic() - shown > 5:
             shown = time.monotonic()
             rate = (index + 1) / (shown - began)
-            print(f"{index + 1}/{schedules} schedules, {len(tally.violations)} violations, {rate:.0f}/s", file=sys.stderr)
+            print(
+                f"{index + 1}/{schedules} schedules, {len(tally.violations)} violations, {rate:.0f}/s",
+                file=sys.stderr,
+            )
             if resume is not None:
                 _save(resume, seed, tally)
     if resume is not None:
@@ -77,7 +83,7 @@ def simulate(schedules: int, seed: int, resume: Path | None) -> int:
     simulator.close()
     print(tally.report())
     failed = bool(tally.violations)
-    if schedules >= 1000 and (missing := tally.missing()):
+    if tally.schedules >= 1000 and (missing := tally.missing()):
         failed = True
         print("never killed at:", ", ".join(f"{kind} ({side})" for kind, side in missing))
     return 1 if failed else 0
@@ -86,7 +92,7 @@ def simulate(schedules: int, seed: int, resume: Path | None) -> int:
 def main(argv: list[str] | None = None) -> int:
     """The command line."""
     given = _parser().parse_args(argv)
-    return simulate(given.schedules, given.seed, given.resume)
+    return simulate(given.schedules, given.seed, given.resume, stop=given.stop)
 
 
 if __name__ == "__main__":

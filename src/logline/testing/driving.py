@@ -1,18 +1,18 @@
 """`drive`: one operator in a test, without a pipeline and without a JVM, with a crash after every call.
 
-    >>> import pyarrow as pa
-    >>> import logline as ll
-    >>> class Total(ll.Operator):
-    ...     outputs = {"out": "total long"}
-    ...     def assign(self, event, ctx):
-    ...         return ["all"]
-    ...     def update(self, inset, acc, event):
-    ...         return (acc or 0) + sum(event.batch["n"].to_pylist())
-    ...     def generate(self, inset, acc, ctx):
-    ...         yield pa.record_batch({"total": [acc]})
-    >>> with drive(Total()) as op:
-    ...     op.send(pa.record_batch({"n": [1, 2]})).send(pa.record_batch({"n": [4]})).end().out().to_pylist()
-    [{'total': 7}]
+>>> import pyarrow as pa
+>>> import logline as ll
+>>> class Total(ll.Operator):
+...     outputs = {"out": "total long"}
+...     def assign(self, event, ctx):
+...         return ["all"]
+...     def update(self, inset, acc, event):
+...         return (acc or 0) + sum(event.batch["n"].to_pylist())
+...     def generate(self, inset, acc, ctx):
+...         yield pa.record_batch({"total": [acc]})
+>>> with drive(Total()) as op:
+...     op.send(pa.record_batch({"n": [1, 2]})).send(pa.record_batch({"n": [4]})).end().out().to_pylist()
+[{'total': 7}]
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ class _Twin:
             return self.stage
         inputs = {port: self.schemas.get(port, pa.schema([])) for port in self.op.inputs}
         outputs = {PortName(p): schema(s) for p, s in self.op.schemas(inputs).items()} | {ERRORS: ERRORS_SCHEMA}
-        node = Node(
-            _OP, None, self.op, tuple(PortName(p) for p in inputs), outputs, self.sinks, self.options
-        )
+        node = Node(_OP, None, self.op, tuple(PortName(p) for p in inputs), outputs, self.sinks, self.options)
         links = tuple(Connection(OperatorName(port), OUT, _OP, PortName(port)) for port in inputs)
         graph = Graph("drive", {_OP: node}, links)
         parts = parts_of(graph, self.store.log_id, limits=Limits(ack_after=1), collect=False)

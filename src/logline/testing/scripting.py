@@ -1,14 +1,14 @@
 """`run`: a whole pipeline in a test, fed by a script in which crashes are items.
 
-    >>> import pyarrow as pa, pyarrow.compute as pc
-    >>> import logline as ll
-    >>> p = ll.Pipeline("demo")
-    >>> numbers = p.source("numbers", ll.sources.batches([pa.record_batch({"n": [0]})]))
-    >>> doubled = numbers.map_batches("doubled", lambda b: pa.record_batch({"n": pc.multiply(b["n"], 2)}))
-    >>> doubled.sink("kept", ll.sinks.collect())
-    >>> one, two = pa.record_batch({"n": [1]}), pa.record_batch({"n": [2]})
-    >>> run(p, {"numbers": [one, CRASH("doubled"), two]})["doubled"].to_pylist()
-    [{'n': 2}, {'n': 4}]
+>>> import pyarrow as pa, pyarrow.compute as pc
+>>> import logline as ll
+>>> p = ll.Pipeline("demo")
+>>> numbers = p.source("numbers", ll.sources.batches([pa.record_batch({"n": [0]})]))
+>>> doubled = numbers.map_batches("doubled", lambda b: pa.record_batch({"n": pc.multiply(b["n"], 2)}))
+>>> doubled.sink("kept", ll.sinks.collect())
+>>> one, two = pa.record_batch({"n": [1]}), pa.record_batch({"n": [2]})
+>>> run(p, {"numbers": [one, CRASH("doubled"), two]})["doubled"].to_pylist()
+[{'n': 2}, {'n': 4}]
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from logline.testing.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)
-class CRASH:  # noqa: N801 - it stands out among the batches of a script
+class CRASH:
     """In the input of a source: kill this operator's life now, wherever it is."""
 
     operator: str
@@ -79,7 +79,9 @@ def run(p: Pipeline, inputs: Mapping[str, Sequence[Tabular | CRASH]]) -> dict[st
     sources = [name for name, node in graph.nodes.items() if node.source is not None]
     for name in (*inputs, *sources):
         if name not in inputs or name not in sources:
-            raise BadName(f"the sources of the pipeline are {', '.join(map(repr, sources))}: give inputs for each of them")
+            raise BadName(
+                f"the sources of the pipeline are {', '.join(map(repr, sources))}: give inputs for each of them"
+            )
     store = MemoryStore("test")
     crashes: list[str] = []
     kept: dict[str, Collect] = {}

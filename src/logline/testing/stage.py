@@ -108,7 +108,15 @@ class StageLife:
 class Stage:
     """All lives of one pipeline."""
 
-    def __init__(self, parts: Mapping[InstanceName, Parts], store: Store, *, now: int, seed: object = 0, stubs: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        parts: Mapping[InstanceName, Parts],
+        store: Store,
+        *,
+        now: int,
+        seed: object = 0,
+        stubs: Mapping[str, Any] | None = None,
+    ) -> None:
         self.parts = parts
         self.stubs = stubs or {}
         self._shipped = {name: cloudpickle.dumps(p.op) for name, p in parts.items() if p.op is not None}
@@ -215,5 +223,3 @@ class Stage:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
             self._loop = None
-
-

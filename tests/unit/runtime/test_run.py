@@ -278,11 +278,13 @@ def test_a_failure_nobody_heard_of_is_raised_on_leaving() -> None:
 # ---- Ctrl-C -----------------------------------------------------------------------------------------------
 
 SCRIPT = """
+import signal
 import threading
 from tests.unit.runtime.taps import Bucket, Tap
 from logline.pipeline import Pipeline
 from logline.runtime.launch import start_inline
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits "ignored"
 p = Pipeline("endless")
 p.source("tap", Tap("k")).sink("store", Bucket("k"))
 run = start_inline(p.graph())

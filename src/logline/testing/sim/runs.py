@@ -15,7 +15,6 @@ from logline.testing.sim.scenarios import Scenario, chain, drawn
 from logline.testing.sim.world import VIOLATIONS, Faults, Point, World, explain
 
 
-
 def _is_action(kind: type, name: str) -> bool:
     return issubclass(kind, do.Action) and kind is not do.Action and name not in OWNERS
 
@@ -49,18 +48,19 @@ class Tally:
     def report(self) -> str:
         """For people."""
         lines = [
-            f"schedules {self.schedules}, moves {self.moves}, crashes {self.counts['crash']} "
-            f"({self.counts['crash in recovery']} during recovery, {self.counts['all at once']} times all at once)",
-            f"zombies {self.counts['zombie'] + self.counts['zombie paused']}, fenced {self.counts['fenced']}, "
-            f"late writes {self.counts['late write']}, bells lost {self.counts['bell lost']}, "
+            f"schedules {self.schedules}, moves {self.moves}, crashes {self.counts['crash']}",
+            f"crashes during recovery {self.counts['crash in recovery']}, of all lives {self.counts['all at once']}",
+            f"zombies {self.counts['zombie'] + self.counts['zombie paused']}, fenced {self.counts['fenced']}",
+            f"late writes {self.counts['late write']}, bells lost {self.counts['bell lost']}",
             f"commit answers lost {self.counts['answer lost']}, journals swept {self.counts['swept']}",
             "",
             f"{'killed at':<16} {'before':>8} {'after':>8}",
         ]
-        for action in dict.fromkeys(kind for kind, _ in ALL_POINTS):
-            lines.append(f"{action:<16} {self.kills[action, 'before']:>8} {self.kills[action, 'after']:>8}")
-        lines.append("")
-        lines.append(f"violations {len(self.violations)}")
+        lines += [
+            f"{action:<16} {self.kills[action, 'before']:>8} {self.kills[action, 'after']:>8}"
+            for action in dict.fromkeys(kind for kind, _ in ALL_POINTS)
+        ]
+        lines += ["", f"violations {len(self.violations)}"]
         lines.extend(f"  {replay}: {what}" for replay, what in self.violations[:20])
         return "\n".join(lines)
 

@@ -1,0 +1,205 @@
+"""What the protocol itself costs per event, in microseconds of processor time.
+
+Three shapes, each with and without what surrounds the machine:
+
+- `stateless`: each event is a set of its own and makes one output (map)
+- `windows`: 100 events make a set, which makes one output
+- `source`: a replayable source
+
+"machine" is `handle()` alone, with outcomes prepared beforehand; "life" adds the desk, the hands and a memory
+store, with a user function that does nothing. Runs of events cross the machine's border, not single ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks.measure import repeat, timed, write
+from logline.engine import actions as do
+from logline.engine import stimuli as on
+from logline.engine.image import Claim, Image, Member, Needs, Output, Position
+from logline.engine.operating import OperatorMachine
+from logline.engine.reading import SourceMachine
+from logline.engine.results import Produced, Result
+from logline.engine.spec import ChannelSpec, InstanceSpec
+from logline.graph.operator import Context, Event, Operator
+from logline.names import IN, OUT, ChannelName, Incarnation, InstanceName, PartitionName, PortName, Serial, Ssn
+from logline.runtime.life import Life
+from logline.runtime.parts import Parts
+from logline.store.memory import MemoryStore
+from logline.testing.sim.plain import PlainPayloads
+
+EVENTS = 50_000
+RUN = 256
+SIZE = 10_000
+UP, DOWN = InstanceName("up"), InstanceName("down")
+CHANNEL = ChannelSpec(ChannelName("up.out>op.in"), UP, OUT, InstanceName("op"), IN)
+NEXT = ChannelSpec(ChannelName("op.out>down.in"), InstanceName("op"), OUT, DOWN, IN)
+PAYLOAD = (("record", 0),)
+
+
+def _spec(*, stateless: bool) -> InstanceSpec:
+    return InstanceSpec(InstanceName("op"), inputs=(CHANNEL,), ports={OUT: (NEXT,)}, stateless=stateless)
+
+
+def _events(first: int, count: int) -> list[Output]:
+    return [Output(OUT, Ssn(n), PAYLOAD, 1, SIZE, n * SIZE, Serial(0)) for n in range(first, first + count)]
+
+
+def machine(block: int) -> float:
+    """Seconds for EVENTS events through `handle()` alone; `block` events make a set (1: stateless)."""
+    spent = 0.0
+    m = OperatorMachine(_spec(stateless=block == 1))
+    serial, ssn, members = 0, 1, 0
+    runs = [_events(n, RUN) for n in range(1, EVENTS + 1, RUN)]
+    pending: list[on.Stimulus] = [on.Started()]
+    while pending:
+        stimulus = pending.pop(0)
+        actions: list[do.Action] = []
+        spent += timed(lambda stimulus=stimulus, actions=actions: actions.extend(m.handle(stimulus, 1)))  # type: ignore[misc]
+        for action in actions:
+            if isinstance(action, do.ClaimJournal):
+                pending.append(on.Claimed(Claim(Incarnation(1), Image())))
+            elif isinstance(action, do.Rebuild):
+                pending.append(on.Rebuilt(on.Intake()))
+            elif isinstance(action, do.Fetch):
+                if runs:
+                    pending.append(on.Fetched(action.channel, action.after, runs.pop(0)))
+            elif isinstance(action, do.TakeIn):
+                intake = on.Intake()
+                for channel, event in action.events:
+                    if block == 1:
+                        serial += 1
+                        intake.alone.append((Serial(serial), Member(channel, event.ssn)))
+                        continue
+                    if members == 0:
+                        serial += 1
+                        intake.opened.append((Serial(serial), serial))
+                    intake.members.append((Serial(serial), Member(channel, event.ssn)))
+                    members += 1
+                    if members == block:
+                        members = 0
+                        intake.due.append((Serial(serial), "fired"))
+                pending.append(on.TakenIn(intake))
+            elif isinstance(action, do.Generate):
+                made = (Produced(OUT, PAYLOAD, 1, SIZE),)
+                pending.append(on.Generated([Result(job.serial, made) for job in action.jobs]))
+            elif isinstance(action, do.Commit):
+                pending.append(on.Committed(action.step.number))
+            elif isinstance(action, do.Observe):
+                taken = Needs(Position(Ssn(ssn), m.outbox.heads[OUT].total), (), False)
+                pending.append(on.Observed({NEXT.name: taken}))
+            elif isinstance(action, do.Ring):
+                pending.append(on.Bell())
+    return spent
+
+
+class Pass(Operator[Any, None]):
+    """Stateless: puts out what it gets."""
+
+    def generate(self, inset: Any, acc: Any, ctx: Context[None]) -> Iterator[Any]:
+        yield acc
+
+
+class Hundred(Operator[Any, Any]):
+    """A hundred events make a set."""
+
+    State = dict
+
+    def assign(self, event: Event, ctx: Context[Any]) -> Any:
+        n = ctx.state.get("n", 0)
+        ctx.state["n"] = n + 1
+        if n % 100 == 99:
+            ctx.fire(n // 100)
+        return (n // 100,)
+
+    def update(self, inset: Any, acc: Any, event: Event) -> Any:
+        return event.batch
+
+    def generate(self, inset: Any, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        yield acc
+
+
+def life(op: Operator[Any, Any], *, stateless: bool) -> float:
+    """Seconds for EVENTS events through a whole life on a memory store."""
+    store = MemoryStore()
+    feeder = store.claim(UP)
+    from logline.engine.image import Step
+
+    for n in range(1, EVENTS + 1, RUN):
+        feeder.commit(Step(number=n // RUN + 1, outputs=_events(n, RUN)))
+    receiver = store.claim(DOWN)
+    stimuli: list[on.Stimulus] = [on.Started()]
+    one = Life(
+        Parts(_spec(stateless=stateless), PlainPayloads(), op=op, sinks={}),
+        store,
+        clock=lambda: 1,
+        report=stimuli.append,
+        settle=lambda s, k: None,
+        threads=False,
+    )
+    taken = [0]
+
+    def work() -> None:
+        while stimuli:
+            for action in one.machine.handle(stimuli.pop(0), 1):
+                if isinstance(action, do.Observe):
+                    head = one.machine.outbox.heads[OUT]
+                    taken[0] += 1
+                    position = Position(one.machine.outbox.durable[OUT], head.total)
+                    receiver.commit(Step(number=taken[0], positions={NEXT.name: position}))
+                    stimuli.append(on.Bell())
+                if not isinstance(action, do.Wake):
+                    stimuli.extend(one.execute(action))
+
+    return timed(work)
+
+
+def source() -> float:
+    """Seconds for EVENTS events out of a replayable source's machine."""
+    spec = InstanceSpec(InstanceName("op"), ports={OUT: (NEXT,)}, partitions=(PartitionName("0"),))
+    m = SourceMachine(spec)
+    item = on.ReadItem((Produced(PortName("out"), PAYLOAD, 1, SIZE),), b"offset")
+    left = EVENTS
+    pending: list[on.Stimulus] = [on.Started()]
+    spent = 0.0
+    while pending:
+        stimulus = pending.pop(0)
+        actions: list[do.Action] = []
+        spent += timed(lambda stimulus=stimulus, actions=actions: actions.extend(m.handle(stimulus, 1)))  # type: ignore[misc]
+        for action in actions:
+            if isinstance(action, do.ClaimJournal):
+                pending.append(on.Claimed(Claim(Incarnation(1), Image())))
+            elif isinstance(action, do.Read):
+                left -= RUN
+                pending.append(on.ReadGot(action.partition, [item] * RUN, "more" if left > 0 else "end"))
+            elif isinstance(action, do.Commit):
+                pending.append(on.Committed(action.step.number))
+            elif isinstance(action, do.Observe):
+                taken = Needs(Position(m.outbox.durable[OUT], m.outbox.heads[OUT].total), (), False)
+                pending.append(on.Observed({NEXT.name: taken}))
+            elif isinstance(action, do.Ring):
+                pending.append(on.Bell())
+    return spent
+
+
+def main() -> None:
+    """Measures, prints and writes the JSON."""
+    shapes = {
+        "stateless, machine": lambda: machine(1),
+        "stateless, life": lambda: life(Pass(), stateless=True),
+        "windows of 100, machine": lambda: machine(100),
+        "windows of 100, life": lambda: life(Hundred(), stateless=False),
+        "source, machine": source,
+    }
+    result: dict[str, Any] = {}
+    for name, shape in shapes.items():
+        found = repeat(lambda shape=shape: shape() * 1e6 / EVENTS)  # type: ignore[misc]
+        result[name] = found
+        print(f"{name:<26} {found['median']:6.2f} us per event  ({found['min']:.2f} - {found['max']:.2f})")
+    write("machine", {"unit": "microseconds of processor time per event", "events": EVENTS, "results": result})
+
+
+if __name__ == "__main__":
+    main()

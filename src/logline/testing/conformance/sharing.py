@@ -1,0 +1,225 @@
+"""What a log is to several at once: bells, the lease, meta, statuses, and readers beside a writer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from logline.engine.image import Position, Step
+from logline.errors import LogInUse
+from logline.names import OUT, InstanceName, Serial, Ssn
+from logline.store.seam import Meta, Store
+from logline.testing.conformance.base import HOURLY, OpenLog, StoreSuite
+from logline.testing.conformance.commits import ORDERS, taken
+from logline.testing.conformance.model import ALL, Scribe
+
+PATIENCE = 60
+"""Seconds after which a test that waits for a thread gives up; nothing is measured."""
+STEPS = 200
+OPEN = 5
+"""Sets that stay open behind the position of the writer that is watched."""
+
+
+def moved_on(scribe: Scribe, k: int) -> Step:
+    """Step k takes event k into set k, puts out event k, and finishes set k - OPEN."""
+    step = scribe.emit(1, nbytes=7)
+    step.positions[ORDERS] = Position(Ssn(k), 10 * k)
+    step.open(Serial(k), k, [taken(k)])
+    if k > OPEN:
+        step.close(Serial(k - OPEN), traced=False)
+    step.state = b"%d" % k
+    return step
+
+
+class Watcher(threading.Thread):
+    """Reads while another thread writes, and holds what it sees against what was ever committed."""
+
+    def __init__(self, store: Store, over: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.reader = store.read(HOURLY)
+        self.over = over
+        self.looked = threading.Event()
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            seen = 0
+            while not self.over.is_set():
+                seen = self._look(seen)
+                self.looked.set()
+            self._look(seen)
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self.looked.set()
+
+    def _look(self, seen: int) -> int:
+        position, members, _ = self.reader.needs(ORDERS)
+        assert position == Position(Ssn(position.ssn), 10 * position.ssn)
+        assert position.ssn >= seen
+        assert sorted(members) == self._members(position.ssn)
+        image = self.reader.image()
+        k = image.commits
+        assert k >= position.ssn  # never an older view after a newer one
+        assert image.positions.get(ORDERS, Position()).ssn == k
+        assert list(image.sets) == self._members(k)
+        assert (image.state or b"0") == b"%d" % k
+        head = image.heads.get(OUT)
+        assert (head.last, head.total) == (k, 7 * k) if head is not None else k == 0
+        found = self.reader.events(OUT, Ssn(0), limit=ALL, max_bytes=ALL)
+        assert [e.ssn for e in found] == [e.payload["n"][0].as_py() for e in found] == list(range(1, len(found) + 1))
+        assert len(found) >= k
+        done = [finished.serial for finished in self.reader.history()]
+        assert sorted(done) == list(range(1, len(done) + 1))
+        assert len(done) >= k - OPEN
+        return k
+
+    @staticmethod
+    def _members(k: int) -> list[int]:
+        return list(range(max(1, k - OPEN + 1), k + 1))
+
+
+class SharingRules(StoreSuite):
+    """Bells, lease, meta, statuses, threads."""
+
+    # ---- one writer, many readers -----------------------------------------------------------------------------
+
+    def test_readers_beside_a_writer_see_whole_commits(self, store: Store) -> None:
+        over = threading.Event()
+        scribe = Scribe(store, HOURLY)
+        watchers = [Watcher(store, over) for _ in range(3)]
+        for watcher in watchers:
+            watcher.start()
+        for k in range(1, STEPS + 1):
+            scribe.commit(moved_on(scribe, k))
+            if k % (STEPS // 4) == 0:  # each of them looks now and then, whatever the scheduler does
+                for watcher in watchers:
+                    watcher.looked.clear()
+                    if watcher.failure is None:
+                        assert watcher.looked.wait(PATIENCE)
+        over.set()
+        for watcher in watchers:
+            watcher.join(PATIENCE)
+            if watcher.failure is not None:
+                raise watcher.failure
+            assert not watcher.is_alive()
+        scribe.check()
+
+    def test_claims_at_the_same_time_leave_one_life(self, store: Store) -> None:
+        journals = []
+        barrier = threading.Barrier(4)
+
+        def claim() -> None:
+            barrier.wait(PATIENCE)
+            journals.append(store.claim(HOURLY))
+
+        threads = [threading.Thread(target=claim, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert sorted(journal.incarnation for journal in journals) == [1, 2, 3, 4]
+        assert store.read(HOURLY).incarnation() == 4
+
+    # ---- bells ------------------------------------------------------------------------------------------------
+
+    def test_a_bell_is_heard(self, store: Store) -> None:
+        heard = threading.Event()
+        stop = store.on_bell(HOURLY, heard.set)
+        store.ring(HOURLY)
+        if self.bells_are_reliable:
+            assert heard.wait(PATIENCE)
+        stop()
+
+    def test_who_stopped_listening_hears_nothing(self, store: Store) -> None:
+        first, second = threading.Event(), threading.Event()
+        stop_first = store.on_bell(HOURLY, first.set)
+        stop_second = store.on_bell(HOURLY, second.set)
+        stop_first()
+        store.ring(HOURLY)
+        if self.bells_are_reliable:
+            assert second.wait(PATIENCE)
+        assert not first.is_set()
+        stop_second()
+
+    def test_a_bell_for_nobody_is_fine(self, store: Store) -> None:
+        store.ring(HOURLY)
+        store.ring(InstanceName("never/7"))
+        store.claim(HOURLY)
+        store.ring(HOURLY)
+
+    # ---- lease ------------------------------------------------------------------------------------------------
+
+    def test_one_run_at_a_time(self, store: Store) -> None:
+        lease = store.lease("run-7f3")
+        assert lease.held()
+        with pytest.raises(LogInUse, match="run-7f3"):
+            store.lease("run-8a0")
+        assert lease.held()
+        lease.release()
+        assert not lease.held()
+        other = store.lease("run-8a0")
+        assert other.held()
+        lease.release()  # once more, and it is not ours any more
+        assert other.held()
+        other.release()
+
+    def test_takeover(self, store: Store) -> None:
+        old = store.lease("old")
+        new = store.lease("new", takeover=True)
+        assert (old.held(), new.held()) == (False, True)
+        old.release()
+        assert new.held()
+        with pytest.raises(LogInUse, match="new"):
+            store.lease("third")
+        new.release()
+
+    def test_takeover_of_a_log_that_nobody_uses(self, store: Store) -> None:
+        lease = store.lease("first", takeover=True)
+        assert lease.held()
+        lease.release()
+
+    # ---- the log as a whole -----------------------------------------------------------------------------------
+
+    def test_meta_comes_back(self, store: Store, reopen: Callable[[], Store]) -> None:
+        assert store.meta() is None
+        graph = {"format": 1, "operators": {"a": {"inputs": ["in"], "state": None}}, "x": [1, 2.5, True, "é"]}
+        store.set_meta(Meta("sales", {"old": True}))
+        store.set_meta(Meta("sales", graph))
+        graph["format"] = 2
+        wanted = Meta("sales", {**graph, "format": 1})
+        assert store.meta() == wanted
+        store.close()
+        again = reopen()
+        assert again.meta() == wanted
+        again.close()
+
+    def test_the_newest_status_of_each_group(self, store: Store) -> None:
+        assert dict(store.statuses()) == {}
+        status = {"phase": "running", "events": 3}
+        store.put_status("g1", {"phase": "new"})
+        store.put_status("g2", {"phase": "new", "at": 1.5, "operators": ["a", "b"]})
+        store.put_status("g1", status)
+        status["events"] = 4
+        wanted = {
+            "g1": {"phase": "running", "events": 3},
+            "g2": {"phase": "new", "at": 1.5, "operators": ["a", "b"]},
+        }
+        assert {group: dict(known) for group, known in store.statuses().items()} == wanted
+
+    def test_a_log_keeps_its_id_and_has_it_for_itself(
+        self, store: Store, reopen: Callable[[], Store], open_log: OpenLog
+    ) -> None:
+        other = open_log()()
+        first = store.log_id
+        assert first
+        assert first != other.log_id
+        other.close()
+        store.claim(HOURLY)
+        store.close()
+        again = reopen()
+        assert again.log_id == first
+        assert list(again.instances()) == [HOURLY]
+        again.close()

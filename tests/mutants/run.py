@@ -1,0 +1,191 @@
+"""Breaks Logline on purpose: every patch in this folder is one broken rule, and a test must notice each of them.
+
+    python tests/mutants/run.py                     all of them, with a table of what caught which
+    python tests/mutants/run.py --only R05 --jobs 1 those whose name begins like this
+    python tests/mutants/run.py --markdown          the table as it stands in docs/proof.md
+
+A patch is applied to a throwaway copy of the tree. The checks go from the fastest to the slowest until one fails;
+a check that hangs has failed too. At the end the checks that caught something run once on the unbroken tree: one
+that fails there as well has caught nothing. Exit code 1 if a mutant survives or a patch does not apply.
+
+A patch begins with a line `# R5: what is broken -> what comes of it`. Hunks are small (one line of context), so
+that they survive changes nearby; one that no longer applies is to be made anew, not dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+TREE = ("src", "tests", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One way to notice a mutant."""
+
+    name: str
+    arguments: tuple[str, ...]
+    timeout: int
+    """Seconds; far beyond what the unbroken tree needs."""
+
+
+def _pytest(*paths: str) -> tuple[str, ...]:
+    there = (p for p in paths if (ROOT / p).exists())
+    return ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *there)
+
+
+def _simulate(schedules: int) -> tuple[str, ...]:
+    return ("-m", "logline.testing", "simulate", "--stop", "--seed", "1", "--schedules", str(schedules))
+
+
+CHECKS = (
+    Check("import", ("-c", "import logline.pipeline, logline.runtime.launch, logline.testing.sim.runs"), 60),
+    Check("simulator", _simulate(60), 60),
+    Check(
+        "tests",
+        _pytest(
+            "tests/unit/engine",
+            "tests/unit/store",
+            "tests/conformance",
+            "tests/protocol/test_logio_examples.py",
+            "tests/protocol/test_logio_tables.py",
+            "tests/unit/runtime",
+        ),
+        180,
+    ),
+    Check("simulator", _simulate(1000), 240),
+    Check("tests", _pytest("tests/protocol/test_crash_points.py"), 400),
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one mutant."""
+
+    patch: Path
+    check: Check | None
+    """The one that caught it; None if none did, or if there was nothing to run."""
+    text: str
+
+    @property
+    def caught(self) -> bool:
+        return self.check is not None and self.check.name != "import"
+
+
+def headline(patch: Path) -> tuple[str, str]:
+    """The rule that a patch breaks, and how."""
+    found = re.match(r"# (R\d+): (.+)", patch.read_text().splitlines()[0])
+    if found is None:
+        raise SystemExit(f"{patch.name}: the first line must be '# R5: what is broken -> what comes of it'")
+    return found[1], found[2]
+
+
+def judge(patch: Path | None, checks: tuple[Check, ...] = CHECKS) -> Verdict:
+    """Runs the checks on a copy of the tree, broken by the patch, until one fails."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        copy = Path(folder).resolve()
+        for name in TREE:
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, copy / name)
+            else:
+                shutil.copy2(ROOT / name, copy / name)
+        if patch is not None:
+            # Not as part of a repository around the temporary folder, where paths would be silently skipped.
+            away = {**os.environ, "GIT_CEILING_DIRECTORIES": str(copy.parent)}
+            applied = subprocess.run(
+                ["git", "apply", str(patch)], cwd=copy, env=away, capture_output=True, text=True, check=False
+            )
+            if applied.returncode:
+                return Verdict(patch, None, f"does not apply: {applied.stderr.strip().splitlines()[0]}")
+        for check in checks:
+            failed = _failure(check, copy)
+            if failed is not None:
+                return Verdict(patch or HERE, check, failed)
+    return Verdict(patch or HERE, None, "survived")
+
+
+def _failure(check: Check, copy: Path) -> str | None:
+    """How the check fails on this copy, None if it passes."""
+    env = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+    child = subprocess.Popen(
+        [sys.executable, *check.arguments],
+        cwd=copy,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = child.communicate(timeout=check.timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, 9)  # and what it started
+        child.communicate()
+        return f"{check.name}: hangs for {check.timeout} s"
+    return None if child.returncode == 0 else _explain(check, output)
+
+
+def _explain(check: Check, output: str) -> str:
+    if check.name == "tests":
+        found = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", output, re.MULTILINE)
+        if found is not None:
+            return found[1]
+    if check.name == "simulator":
+        found = re.search(r"--seed (\d+) --schedules 1: [^:]*: (?:Violation: )?([\w-]+)", output)
+        if found is not None:
+            return f"simulator: {found[2]} at seed {found[1]}"
+        missing = re.search(r"^never killed at.*", output, re.MULTILINE)
+        if missing is not None:
+            return f"simulator: {missing[0]}"
+    return f"{check.name}: {output.strip().splitlines()[-1][:120] if output.strip() else 'failed'}"
+
+
+def table(verdicts: list[Verdict], *, markdown: bool) -> str:
+    """Mutant, rule, what is broken, what caught it."""
+    rows = [(v.patch.stem, *headline(v.patch), v.text) for v in verdicts]
+    if markdown:
+        head = ["| mutant | rule | what is broken | caught by |", "|---|---|---|---|"]
+        return "\n".join([*head, *(f"| `{name}` | {rule} | {what} | {by} |" for name, rule, what, by in rows)])
+    width = max(len(name) for name, *_ in rows)
+    return "\n".join(f"{name:<{width}}  {rule:<3}  {by}" for name, rule, _, by in rows)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Runs every mutant; all must be caught.")
+    parser.add_argument("--only", default="", metavar="NAME", help="only those whose name begins with this")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default %(default)s)")
+    parser.add_argument("--markdown", action="store_true", help="print the table as markdown")
+    given = parser.parse_args()
+    patches = sorted(p for p in HERE.glob("*.patch") if p.name.startswith(given.only))
+    if not patches:
+        raise SystemExit(f"no mutant is named {given.only}...")
+    with ThreadPoolExecutor(given.jobs) as pool:
+        verdicts = []
+        for verdict in pool.map(judge, patches):
+            verdicts.append(verdict)
+            print(f"{len(verdicts)}/{len(patches)} {verdict.patch.stem}: {verdict.text}", file=sys.stderr, flush=True)
+        used = {v.check for v in verdicts if v.check is not None}
+        sound = list(pool.map(judge, [None] * len(used), [(check,) for check in used]))
+    print(table(verdicts, markdown=given.markdown))
+    caught = sum(v.caught for v in verdicts)
+    print(f"\n{caught} passed, {len(verdicts) - caught} failed")
+    broken = [v.text for v in sound if v.check is not None]
+    for text in broken:
+        print(f"fails without a mutant too, so what it caught does not count: {text}")
+    return 1 if broken or caught < len(verdicts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
