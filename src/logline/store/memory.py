@@ -84,9 +84,13 @@ def _apply(data: _Data, step: Step, outputs: Sequence[Output], staged: Sequence[
             rows.pop(ssn, None)
     for channel, base in step.forget.items():
         known = data.done.get(channel, {})
-        for old in (*range(data.forgotten.get(channel, 1), base), *data.stragglers.pop(channel, ())):
+        begin = data.forgotten.get(channel, Ssn(1))
+        late = data.stragglers.get(channel, set())
+        reached = {s for s in late if s < base}
+        late -= reached
+        for old in (*range(begin, base), *reached):
             known.pop(Ssn(old), None)
-        data.forgotten[channel] = base
+        data.forgotten[channel] = max(begin, base)
 
 
 def _gone(head: Head, change: Collection) -> list[Ssn]:
