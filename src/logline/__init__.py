@@ -26,6 +26,9 @@ from logline.graph.secrets import env
 from logline.names import InsetId
 from logline.operators import Window, events, tumbling
 from logline.pipeline import Pipeline, Stream
+from logline.runtime.log import Log, open_log
+from logline.runtime.run import Run
+from logline.runtime.status import OperatorStatus, Status
 
 __all__ = [
     "Batch",
@@ -34,17 +37,21 @@ __all__ = [
     "Emit",
     "Event",
     "InsetId",
+    "Log",
     "LoglineError",
     "Operator",
+    "OperatorStatus",
     "Options",
     "Pipeline",
     "PipelineFailed",
     "Reject",
     "Report",
     "Retry",
+    "Run",
     "SchemaLike",
     "Sink",
     "Source",
+    "Status",
     "Stream",
     "Tabular",
     "Window",
@@ -52,6 +59,7 @@ __all__ = [
     "env",
     "errors",
     "events",
+    "open_log",
     "sinks",
     "sources",
     "testing",

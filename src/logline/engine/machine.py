@@ -195,13 +195,17 @@ class Machine:
         if self._unacknowledged_since is None:
             self._unacknowledged_since = self.now
         due = self._unacknowledged_since + limits.ack_after
-        if self.now >= due or self._unacknowledged_bytes() * 2 >= limits.port_bytes:
+        if self.now >= due or self._half_unacknowledged():
             self._send()
         else:
             self._wake(due)
 
     def _unacknowledged_bytes(self) -> int:
         return 0
+
+    def _half_unacknowledged(self) -> bool:
+        """Whether a sender may soon wait for what was taken and not said (R13)."""
+        return self._unacknowledged_bytes() * 2 >= self.spec.limits.port_bytes
 
     def _send(self) -> None:
         self._commits += 1

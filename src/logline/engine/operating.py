@@ -344,7 +344,7 @@ class OperatorMachine(Machine):
         if not self._order:
             self._adapt()
             self._seal()
-        elif self.spec.concurrency > 1 or waited or lags or self._wanted:
+        elif self.spec.concurrency > 1 or waited or lags or self._wanted or self._half_unacknowledged():
             self._seal()
         else:
             self._wake(self._open_since + self.spec.limits.ack_after)
@@ -379,7 +379,8 @@ class OperatorMachine(Machine):
 
     def _unacknowledged_bytes(self) -> int:
         known = self._acknowledged
-        return max((p.total - known.get(c, 0) for c, p in self.pending.positions.items()), default=0)
+        positions = (*self.pending.positions.items(), *self.step.positions.items())
+        return max((p.total - known.get(c, 0) for c, p in positions), default=0)
 
     def _on_durable(self, step: Step) -> None:
         for channel, position in step.positions.items():

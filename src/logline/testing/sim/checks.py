@@ -12,17 +12,20 @@ from typing import Any
 
 from logline.engine import actions as do
 from logline.engine import codec
-from logline.engine.image import Image, Output, own_id
+from logline.engine.image import Image, Output, Position, own_id
+from logline.engine.operating import OperatorMachine
 from logline.engine.spec import InstanceSpec, write_port
 from logline.graph.states import decode_state
-from logline.names import InstanceName, PortName, Ssn, TargetName
+from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName
 from logline.runtime.life import Life
 from logline.runtime.parts import Parts
 from logline.store.memory import MemoryStore
-from logline.testing.sim.operators import Mirror
+from logline.testing.sim.operators import Mirror, Windows
 from logline.testing.sim.outside import PaidService, Violation
 
 _MIRROR = write_port(TargetName("mirror"))
+_NEW_WORK = (do.TakeIn, do.CheckClock, do.Generate, do.Read)
+"""What back-pressure holds back."""
 
 
 class Checks:
@@ -35,11 +38,32 @@ class Checks:
         self.ghost: dict[tuple[InstanceName, PortName], dict[Ssn, Output]] = {}
         self._before: dict[InstanceName, Image] = {}
         self._generated: Counter[tuple[InstanceName, int]] = Counter()
+        self._memberships: dict[InstanceName, set[tuple[ChannelName, Ssn, Serial]]] = {}
 
-    # ---- before an action -----------------------------------------------------------------------------
+    # ---- around an action -----------------------------------------------------------------------------
+
+    def asked(self, life: Life, action: do.Action) -> None:
+        """R13: no new work is begun while a receiver is a whole bound behind. A machine that knows less than the
+        receivers' journals say can only be more careful."""
+        if not isinstance(action, _NEW_WORK):
+            return
+        for port, receivers in life.spec.ports.items():
+            for channel in receivers:
+                needs = self.store.read(channel.receiver).needs(channel.name)
+                lag = life.machine.outbox.heads[port].total - needs.position.total
+                if lag >= life.spec.limits.port_bytes and not needs.left:
+                    kind = type(action).__name__
+                    raise Violation(
+                        f"BOUND {life.spec.name} asks for {kind}, {channel.receiver} is {lag} bytes behind"
+                    )
 
     def before(self, life: Life, action: do.Action, *, current: bool) -> None:
-        """R5: nothing is generated from half-rebuilt state."""
+        """R5: nothing is generated from half-rebuilt state. R9: an answer that is handed on is committed."""
+        if current and isinstance(action, do.Release):
+            logged = self.store.data(life.spec.name).image.answers
+            for answer in action.answers:
+                if answer not in logged.get(answer.serial, ()):
+                    raise Violation(f"UNLOGGED-ANSWER {life.spec.name} hands on {answer}")
         if isinstance(action, do.Generate) and isinstance(life.parts.op, Mirror):
             heads = life.machine.outbox.heads
             life.parts.op.logged = (lambda: heads[_MIRROR].last) if current else None
@@ -56,6 +80,38 @@ class Checks:
             if got != want:
                 raise Violation(f"HALF-BUILT {life.spec.name} set {known.name()!r}: {got}, members {want}")
 
+    def rebuilt(self, life: Life, image: Image) -> None:
+        """R5, R6: rebuilding gives back what was logged, and changes nothing of it."""
+        desk = life.desk
+        assert desk is not None
+        if desk.encoded_state != image.state or desk.timers.by_id != image.timers:
+            raise Violation(f"REBUILT {life.spec.name} has another state or other timers than its image")
+        if (
+            desk.state is not None
+            and image.state is not None
+            and desk.services.encode_state(desk.state) != image.state
+        ):
+            raise Violation(f"REBUILT {life.spec.name} has changed its state")
+        if desk.clock is not None and desk.clock.image() != image.clock:
+            raise Violation(f"REBUILT {life.spec.name} has another clock: {desk.clock.image()}, logged {image.clock}")
+
+    def at_rest(self, life: Life, now: int, *, wakes: bool) -> None:
+        """Nothing moves, nobody has anything to do: what this life must not be waiting with."""
+        machine, spec = life.machine, life.spec
+        if machine.phase != "running" or machine.flying is not None or not isinstance(machine, OperatorMachine):
+            return
+        image = self.store.data(spec.name).image
+        bound = spec.limits.port_bytes
+        for name, channel in machine.inbox.channels.items():
+            logged = image.positions.get(name, Position())
+            if (channel.position.total - logged.total) * 2 >= bound and not machine.in_flight:
+                raise Violation(f"UNACKNOWLEDGED {name}: {channel.position}, logged {logged}, the bound is {bound}")
+            if channel.position != logged and not wakes:
+                raise Violation(f"UNACKNOWLEDGED {name}: {channel.position}, logged {logged}, for ever")
+        overdue = [i for i, timer in image.timers.items() if timer.clock == "wall" and timer.at < now]
+        if overdue and not wakes and not machine.outbox.blocked():
+            raise Violation(f"OVERDUE {spec.name} {overdue}")
+
     # ---- after a commit -------------------------------------------------------------------------------
 
     def after_commit(self, name: InstanceName) -> None:
@@ -65,6 +121,8 @@ class Checks:
         self._check_rows(name, spec, image)
         self._check_progress(name, spec, image)
         self._check_sets(name, image)
+        self._check_order(name, spec, image)
+        self._check_memberships(name, spec)
         self._check_state(name, spec, image)
         self._check_needed(name, spec)
         self._check_bound(name, spec, image)
@@ -99,6 +157,8 @@ class Checks:
                 raise Violation(f"AFTER-END {name}.{port}")
             if len(ghost) > head.last:
                 raise Violation(f"LOG-SHRUNK {name}.{port} to {head.last}")
+            if port == ERRORS and head.base > 1:
+                raise Violation(f"COLLECTED-NEEDED {name}.errors below {head.base}: nobody has retried it yet")
 
     def _check_progress(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
         """R4, R8, R11: positions and write positions never go back, nor beyond what there is."""
@@ -150,6 +210,38 @@ class Checks:
         for serial in image.answers:
             if serial not in image.due:
                 raise Violation(f"ANSWER {name} kept for set {serial}, which is not due")
+
+        if isinstance(self.parts[name].op, Windows):
+            for opened in image.sets.values():
+                if opened.cause is None and opened.id not in image.timers:
+                    raise Violation(f"TIMER {name} window {opened.id} has none")
+
+    def _check_order(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
+        """R6: with `ordered`, sets are generated in the order in which they became due."""
+        before = self._before.get(name)
+        if before is None or not spec.ordered:
+            return
+        rank = {serial: index for index, serial in enumerate(before.due)}
+        left = [serial for serial in before.due if serial in image.sets]
+        if left != before.due[len(before.due) - len(left) :]:
+            raise Violation(f"ORDER {name}: of the due sets {before.due} there are left {left}")
+        for port in (*spec.ports, *map(write_port, spec.targets)):
+            rows = self.ghost[name, port]
+            new = [rows[Ssn(s)].serial for s in range(before.head(port).last + 1, image.head(port).last + 1)]
+            ranks = [rank[serial] for serial in new if serial in rank]
+            if ranks != sorted(ranks):
+                raise Violation(f"ORDER {name}.{port}: outputs of {new}, due were {before.due}")
+
+    def _check_memberships(self, name: InstanceName, spec: InstanceSpec) -> None:
+        """R12: which sets an event was in is known as long as the event is there."""
+        known = {(m.channel, m.ssn, f.serial) for f in self.store.read(name).history() for m in f.members}
+        gone = self._memberships.get(name, set()) - known
+        self._memberships[name] = known
+        senders = {c.name: c for c in spec.inputs}
+        for channel, ssn, serial in gone:
+            sender = senders[channel]
+            if ssn >= self.store.data(sender.sender).image.head(sender.out).base:
+                raise Violation(f"FORGOTTEN {name}: that {channel} {ssn} was in set {serial}")
 
     def _check_state(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
         """R6: the state reflects exactly the events up to the positions."""
@@ -218,6 +310,10 @@ class Checks:
                 for channel in spec.inputs:
                     inputs.setdefault(channel.port, []).extend(self._records(channel.sender, channel.out))
                 parts.op.check(inputs, outputs)  # type: ignore[union-attr]
+            for port in (*spec.ports, *map(write_port, spec.targets)):
+                kept = self.store.read(name).stored(port)
+                if kept and port not in spec.keep:
+                    raise Violation(f"KEPT {name}.{port}: {kept}, and all have left")
             for target, sink in (parts.sinks or {}).items():
                 rows = self.ghost[name, write_port(target)]
                 sink.check([rows[s].payload for s in sorted(rows)])  # type: ignore[attr-defined]

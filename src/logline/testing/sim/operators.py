@@ -129,6 +129,7 @@ class Pairs(SimOperator):
         return len(acc) >= 2
 
     def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        ctx.state.events += 1000  # a copy: only `assign` may change the state (R6)
         yield from split(tuple(r for _, batch in acc for r in batch), ctx)
 
 
@@ -162,7 +163,20 @@ class Windows(SimOperator):
         records = tuple(r for _, batch in acc for r in batch)
         if isinstance(inset, int) and any(r[1] // self.size != inset for r in records):
             raise Violation(f"WINDOW {inset} has {records}")
-        yield Emit(records, "out" if isinstance(inset, int) else "late")  # type: ignore[arg-type]
+        if isinstance(inset, int):
+            yield Emit((self._mark(inset), *records), "out")  # type: ignore[arg-type]
+        else:
+            yield Emit(records, "late")  # type: ignore[arg-type]
+
+    def _mark(self, window: int) -> Record:
+        return f"{self.name}/window{window}", window * self.size
+
+    def check(self, inputs: Ports, outputs: Ports) -> None:
+        """A window that was closed never opens again: the event clock does not go back in a crash."""
+        marks = [r for r in outputs["out"] if r[0].startswith(f"{self.name}/window")]
+        if len(set(marks)) != len(marks):
+            raise Violation(f"WINDOW {self.name} was closed twice: {marks}")
+        same(self.name, every(outputs), [*every(inputs), *marks])
 
 
 class Patient(SimOperator):

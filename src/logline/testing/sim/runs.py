@@ -124,6 +124,7 @@ def draw_faults(seed: int) -> Faults:
         lose_bell=rnd.choice((0.0, 0.2, 0.6)),
         lose_answer=rnd.choice((0.0, 0.1)),
         target_away=rnd.choice((0.0, 0.2)),
+        late_start=rnd.choice((0.0, 0.0, 0.3)),
     )
 
 

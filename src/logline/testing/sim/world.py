@@ -52,6 +52,8 @@ class Faults:
     lose_answer: float = 0.0
     late_write: float = 0.5
     target_away: float = 0.0
+    late_start: float = 0.0
+    """An instance begins when others have long been at work."""
     kill_at: frozenset[int] = frozenset()
     """Exhaustive runs: kill the acting life at these points, counted from 0."""
     victims: frozenset[str] = frozenset()
@@ -106,7 +108,10 @@ class World:
         self._wakes: list[tuple[int, int, Actor]] = []
         self._late: list[Callable[[], object]] = []
         for name in parts:
-            self._spawn(name)
+            actor = self._spawn(name)
+            if self.faults.late_start and self.rnd.random() < self.faults.late_start:
+                actor.paused = True
+                self.counts["late start"] += 1
 
     # ---- lives ----------------------------------------------------------------------------------------
 
@@ -196,6 +201,7 @@ class World:
 
     def _deliver(self, actor: Actor, stimulus: on.Stimulus) -> None:
         for action in actor.life.machine.handle(stimulus, self.now):
+            self.checks.asked(actor.life, action)
             if isinstance(action, do.Leave):
                 self._leave(actor, action.why)
             elif isinstance(action, do.Wake):
@@ -228,6 +234,8 @@ class World:
             return
         if isinstance(action, do.Generate | do.Release | do.Permit):
             self._pump(actor)
+        if isinstance(action, do.Rebuild):
+            self.checks.rebuilt(actor.life, action.image)
         if isinstance(action, do.Commit):
             self.checks.after_commit(actor.name)
             if outcome and self.rnd.random() < self.faults.lose_answer:
@@ -328,7 +336,9 @@ class World:
         """The holder of the lease collects for one that has left."""
         if not self.finished:
             return
-        name = self.rnd.choice(sorted(self.finished))
+        self._sweep_one(self.rnd.choice(sorted(self.finished)))
+
+    def _sweep_one(self, name: InstanceName) -> None:
         life = Life(
             self.parts[name],
             self.store,
@@ -353,6 +363,9 @@ class World:
         """Nothing can move: time passes to the next timer, everyone looks around, sleepers wake."""
         self.counts["idle"] += 1
         self._wakes = [w for w in self._wakes if w[2].alive]
+        for actor in self.actors:
+            if self.newest[actor.name] is actor and not actor.paused and not actor.todo and not actor.arriving:
+                self.checks.at_rest(actor.life, self.now, wakes=any(w[2] is actor for w in self._wakes))
         if self._wakes:
             self.now = max(self.now, min(w[0] for w in self._wakes))
             due = [w for w in self._wakes if w[0] <= self.now]
@@ -389,6 +402,8 @@ class World:
                 self._deliver(actor, actor.arriving.pop(0))
         for actor in list(self.actors):
             self._remove(actor)
+        for name in self.parts:
+            self._sweep_one(name)
 
     def where(self) -> str:
         """What is not finished, for messages."""
