@@ -61,6 +61,7 @@ from logline.operators import (
     Window,
     WindowAggregate,
 )
+from logline.runtime import launch
 
 if TYPE_CHECKING:
     from logline.runtime.run import Run
@@ -213,8 +214,6 @@ class Stream:
             raise OptionError(f"preview(rows={rows}): ask for at least one row")
         sample = sample_of(self.pipeline.graph(), self.operator)
         validate(sample)
-        from logline.runtime import launch
-
         return launch.preview(sample, self.operator, self.port, rows)
 
 
@@ -387,8 +386,6 @@ class Pipeline:
         validate(graph)
         if log is None:
             return report(graph)
-        from logline.runtime import launch
-
         before = launch.recorded(log)
         return report(graph, None if before is None else compare(before, record(graph)))
 
@@ -418,13 +415,13 @@ class Pipeline:
             raise OptionError("engine='spark' is not available in this version: use engine='inline'")
         if spark is not None:
             raise OptionError("spark= is of no use to engine='inline', which has no JVM: leave it out")
-        if durability != "disk":
-            raise OptionError("durability= is not honoured yet by engine='inline': leave it out")
+        if durability != "disk" and (log is None or not log.startswith("lmdb:")):
+            raise OptionError("durability= is for logs on disk, log='lmdb:PATH': leave it out")
         graph = self.graph()
         validate(graph)
-        from logline.runtime import launch
-
-        return launch.start_inline(graph, log=log, resume=resume, until=until, takeover=takeover)
+        return launch.start_inline(
+            graph, log=log, durability=durability, resume=resume, until=until, takeover=takeover
+        )
 
     def run(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:
         """Starts and waits until the pipeline has finished; Ctrl-C stops it. Settings as for `start`."""

@@ -340,7 +340,7 @@ def test_a_pipeline_shows_itself() -> None:
         ({"engine": "inline", "resume": "maybe"}, "resume='maybe': take one of 'auto', 'never', 'must'"),
         ({"engine": "inline", "until": "noon"}, "until='noon': take one of 'end', 'now'"),
         ({"engine": "inline", "durability": "none"}, "durability='none': take one of 'disk', 'process'"),
-        ({"engine": "inline", "durability": "process"}, "durability= is not honoured yet"),
+        ({"engine": "inline", "durability": "process"}, "durability= is for logs on disk"),
         ({"engine": "inline", "spark": object()}, "spark= is of no use to engine='inline'"),
     ],
 )

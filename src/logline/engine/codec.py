@@ -192,6 +192,15 @@ def digest(value: Any) -> str:
     return blake2b(encode(value), digest_size=12).hexdigest()
 
 
+def canonical(inset: InsetId) -> bytes:
+    """The same bytes for ids that are equal: one instant in two time zones is one id."""
+    if isinstance(inset, datetime):
+        return encode(inset.astimezone(UTC))
+    if isinstance(inset, tuple):
+        return encode([canonical(part) for part in inset])
+    return encode(inset)
+
+
 def check_inset(inset: object) -> InsetId:
     """An input set id is a str, an int, an aware datetime, or a flat tuple of these."""
     kind = type(inset)

@@ -186,6 +186,7 @@ class InlineEngine:
         self._restarts: Counter[InstanceName] = Counter()
         self.threads: list[threading.Thread] = []
         self._left_seen = 0
+        self._looked = wall_clock()
         self.hosts = {name: _Host(self, p) for name, p in parts.items()}
 
     # ---- from any thread ------------------------------------------------------------------------------
@@ -238,6 +239,7 @@ class InlineEngine:
             host.stimuli.append(on.Started())
         try:
             while self.phase in ("running", "draining"):
+                self._look_around()
                 if not self._turn():
                     self._when_idle()
                     if self.phase in ("running", "draining"):
@@ -269,17 +271,22 @@ class InlineEngine:
     def wait(self) -> None:
         """Until something comes, a timer does, or it is time to look around."""
         now = wall_clock()
-        until = now + POLL
-        if self._timers:
-            until = min(until, self._timers[0][0])
-        if not self._collect_incoming(block=max(until - now, 0) / 1e6) and not self._timers:
-            for host in self.hosts.values():
-                if host.over is None:
-                    host.stimuli.append(on.Bell())
+        until = min(self._looked + POLL, self._timers[0][0] if self._timers else now + POLL)
+        self._collect_incoming(block=max(until - now, 0) / 1e6)
+        self._look_around()
+
+    def _look_around(self) -> None:
+        """Ticks for timers that have come; and every so often a bell for all, however busy others are: one may
+        have been lost, and a source that had nothing may have something now."""
         now = wall_clock()
         while self._timers and self._timers[0][0] <= now:
             _, _, host = heapq.heappop(self._timers)
             host.stimuli.append(on.Tick())
+        if not self._looked <= now < self._looked + POLL:  # also when the clock was set back
+            self._looked = now
+            for host in self.hosts.values():
+                if host.over is None:
+                    host.stimuli.append(on.Bell())
 
     def _collect_incoming(self, block: float | None) -> bool:
         found = False

@@ -35,12 +35,13 @@ def start_inline(
     graph: Graph,
     *,
     log: str | None = None,
+    durability: Literal["disk", "process"] = "disk",
     resume: Resume = "auto",
     until: Literal["end", "now"] = "end",
     takeover: bool = False,
 ) -> Run:
     """Starts the pipeline in this process, or goes on with the run that `log` holds."""
-    store = open_store(log)
+    store = open_store(log, durability=durability)
     if log is None:
         logger.info("pipeline %r keeps its log in memory: it is gone with this process", graph.name)
     _admit(store, graph, resume)  # before the lease: a run that is refused must not fence another one

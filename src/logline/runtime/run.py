@@ -10,6 +10,7 @@ Leaving the `with` stops the pipeline; its log stays, and another run on the log
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -71,10 +72,20 @@ class Run:
     def wait(self, timeout: Duration | float | None = None) -> Status:
         """Until the pipeline has finished or was stopped; TimeoutError if it takes longer than `timeout`
         (seconds, or "5m"). Raises PipelineFailed with operator, event and the user's own traceback."""
-        if not self._over.wait(_seconds(timeout)):
+        if not self._is_over(_seconds(timeout)):
             raise TimeoutError(f"pipeline {self._graph.name!r} still runs after {timeout}; it goes on")
         self._raise_failure()
         return self.status()
+
+    def _is_over(self, timeout: float | None) -> bool:
+        """Waits in slices: a Ctrl-C that comes just before the lock is waited for is seen only after it."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._over.is_set():
+            left = _SLICE if until is None else min(_SLICE, until - time.monotonic())
+            if left <= 0:
+                return False
+            self._over.wait(left)
+        return True
 
     def _raise_failure(self) -> None:
         if self._engine is not None and self._engine.error is not None:
@@ -100,9 +111,9 @@ class Run:
         engine = self._engine
         if engine is not None and not self._over.is_set():
             engine.command("drain" if drain else "stop")
-            if not self._over.wait(_seconds(timeout)):
+            if not self._is_over(_seconds(timeout)):
                 engine.abandon()
-                if not self._over.wait(_LAST_WORD):
+                if not self._is_over(_LAST_WORD):
                     raise TimeoutError(
                         f"pipeline {self._graph.name!r} does not stop: user code in it does not return"
                     )
@@ -118,7 +129,7 @@ class Run:
             raise LogError(f"the run is over: {operator!r} can't be restarted; start the pipeline again")
         done = threading.Event()
         engine.restart(name, done.set)
-        while not done.wait(0.05) and not self._over.is_set():
+        while not done.wait(_SLICE) and not self._over.is_set():
             pass  # the run may end before it hears of it
 
     def result(self, sink: str) -> pa.Table:
@@ -146,6 +157,8 @@ class Run:
         return table
 
 
+_SLICE = 0.1
+"""Seconds that a wait lasts at most before it looks up."""
 _LAST_WORD = 5.0
 """Seconds that a run which was dropped has to let go of its threads."""
 

@@ -1,25 +1,40 @@
-"""The address of a log: which store it is in, and where. `memory:NAME` for now.
+"""The address of a log: which store it is in, and where. `memory:NAME` or `lmdb:PATH`.
 
 An address may hold a password, so no message repeats more of it than its kind.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from logline.errors import LogError
 from logline.store.memory import find_memory, memory_names, open_memory
 from logline.store.seam import Store
 
-_LATER = {"lmdb": "LMDB", "postgres": "PostgreSQL", "postgresql": "PostgreSQL"}
+_LATER = {"postgres": "PostgreSQL", "postgresql": "PostgreSQL"}
+_KINDS = "'memory:NAME' or 'lmdb:PATH', for example 'lmdb:orders.log'"
 
 
-def open_store(url: str | None) -> Store:
+def open_store(url: str | None, *, durability: str = "disk") -> Store:
     """The store at that address, made if it is not there; None is a fresh one in memory."""
-    return open_memory("" if url is None else _memory_name(url))
+    if url is None:
+        return open_memory("")
+    kind, place = _split(url)
+    if kind == "memory":
+        return open_memory(place)
+    from logline.store.lmdb.folder import LmdbStore
+
+    return LmdbStore(Path(place), durability="process" if durability == "process" else "disk")
 
 
 def find_store(url: str) -> Store | None:
     """The store at that address, if there is one; makes nothing."""
-    return find_memory(_memory_name(url))
+    kind, place = _split(url)
+    if kind == "memory":
+        return find_memory(place)
+    from logline.store.lmdb.folder import LmdbStore
+
+    return LmdbStore(Path(place), create=False) if (Path(place) / "log.json").exists() else None
 
 
 def known_logs() -> list[str]:
@@ -27,15 +42,12 @@ def known_logs() -> list[str]:
     return [f"memory:{name}" for name in memory_names()]
 
 
-def _memory_name(url: str) -> str:
-    kind, colon, name = url.partition(":")
-    if colon and kind == "memory" and name:
-        return name
+def _split(url: str) -> tuple[str, str]:
+    kind, colon, place = url.partition(":")
+    if colon and kind in ("memory", "lmdb") and place:
+        return kind, place
     if colon and kind in _LATER:
-        raise LogError(
-            f"logs in {_LATER[kind]} are not available in this version: "
-            "use 'memory:NAME', which lives as long as the process"
-        )
-    if url in ("memory", "memory:"):
-        raise LogError("a log in memory needs a name to be found by: 'memory:NAME'")
-    raise LogError("this is not the address of a log: use 'memory:NAME', for example 'memory:orders'")
+        raise LogError(f"logs in {_LATER[kind]} are not available in this version: use {_KINDS}")
+    if kind in ("memory", "lmdb") and not place:
+        raise LogError(f"the address of a log says where it is: {_KINDS}")
+    raise LogError(f"this is not the address of a log: use {_KINDS}")

@@ -241,10 +241,9 @@ def test_takeover_of_a_run_that_is_at_work(key: str) -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("lmdb:sales.log", "logs in LMDB are not available in this version"),
         ("postgresql://u:hunter2@db/sales", "logs in PostgreSQL are not available in this version"),
         ("host=db password=hunter2", "this is not the address of a log"),
-        ("memory:", "needs a name"),
+        ("memory:", "says where it is"),
     ],
 )
 def test_other_logs_are_not_available_and_no_secret_is_repeated(key: str, url: str, says: str) -> None:

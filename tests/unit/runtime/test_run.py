@@ -94,6 +94,20 @@ def test_the_result_of_what_is_no_collect_sink() -> None:
             run.result(name)
 
 
+def test_a_timer_far_off_keeps_nobody_from_looking_around(key: str) -> None:
+    """No bell rings for what comes from outside: the source has to look by itself, whatever others wait for."""
+    tap, bucket = Tap(key), Bucket(key)
+    p = Pipeline("patient")
+    taps = p.source("tap", tap)
+    taps.sink("store", bucket)
+    taps.rebatch("hours", rows=10, within="1h").sink("later", sinks.collect())
+    with start(p) as run:
+        tap.put(1, run=run)
+        bucket.wait_for(1)
+        tap.put(2)
+        bucket.wait_for(1, 2)
+
+
 # ---- stopping ---------------------------------------------------------------------------------------------
 
 

@@ -29,6 +29,7 @@ class StoreSuite:
         max_examples=60,
         stateful_step_count=25,
         deadline=None,
+        report_multiple_bugs=False,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
     """How much of what is drawn is tried; nothing is timed."""
@@ -51,16 +52,24 @@ class StoreSuite:
         return fresh
 
     @pytest.fixture
-    def reopen(self, open_log: OpenLog) -> Callable[[], Store]:
-        """Opens the log of this test (again)."""
-        return open_log()
+    def reopen(self, open_log: OpenLog) -> Iterator[Callable[[], Store]]:
+        """Opens the log of this test, after closing it if it is open."""
+        open_store = open_log()
+        known: list[Store] = []
+
+        def reopened() -> Store:
+            if known:
+                known.pop().close()
+            known.append(open_store())
+            return known[-1]
+
+        yield reopened
+        known.pop().close()
 
     @pytest.fixture
-    def store(self, reopen: Callable[[], Store]) -> Iterator[Store]:
+    def store(self, reopen: Callable[[], Store]) -> Store:
         """The log of this test, open."""
-        store = reopen()
-        yield store
-        store.close()
+        return reopen()
 
     @pytest.fixture
     def scribe(self, store: Store) -> Iterator[Scribe]:

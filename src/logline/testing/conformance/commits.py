@@ -141,11 +141,9 @@ class CommitRules(StoreSuite):
             journal = store.claim(HOURLY)
             assert reader.incarnation() == journal.incarnation > newest
             newest = journal.incarnation
-        store.close()
         again = reopen()
         assert again.read(HOURLY).incarnation() == newest
         assert again.claim(HOURLY).incarnation > newest
-        again.close()
 
     def test_a_claim_fences_no_other_instance(self, store: Store) -> None:
         one, other = Scribe(store, HOURLY), Scribe(store, InstanceName("hourly/2"))
@@ -198,10 +196,8 @@ class CommitRules(StoreSuite):
         assert exact(image) == exact(scribe.model.image)
         assert image.state == b""  # not None
         assert image.reads[PartitionName("0")].offset == b""
-        store.close()
         again = reopen()
         assert exact(again.claim(HOURLY).image) == exact(scribe.model.image)
-        again.close()
 
     def test_what_is_due_keeps_its_order(self, store: Store) -> None:
         scribe = Scribe(store, HOURLY)

@@ -34,6 +34,8 @@ class Model:
     staged: dict[PortName, list[Output]] = field(default_factory=dict)
     """Rows above the head that belong to the read under way; what an older try left behind is not among them."""
     done: dict[tuple[ChannelName, Ssn, Serial], tuple[InsetId, Any]] = field(default_factory=dict)
+    forgotten: dict[ChannelName, Ssn] = field(default_factory=dict)
+    """Where a channel was last told to forget; it only rises."""
 
     def apply(self, step: Step) -> None:
         """The step is committed."""
@@ -50,6 +52,7 @@ class Model:
             self.rows[port] = {s: row for s, row in rows.items() if s >= base or s in pinned}
         for channel, base in step.forget.items():
             self.done = {key: v for key, v in self.done.items() if key[0] != channel or key[1] >= base}
+            self.forgotten[channel] = base
 
     def _show(self, step: Step) -> None:
         for row in step.staged:

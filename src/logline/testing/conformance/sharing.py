@@ -191,10 +191,8 @@ class SharingRules(StoreSuite):
         graph["format"] = 2
         wanted = Meta("sales", {**graph, "format": 1})
         assert store.meta() == wanted
-        store.close()
         again = reopen()
         assert again.meta() == wanted
-        again.close()
 
     def test_the_newest_status_of_each_group(self, store: Store) -> None:
         assert dict(store.statuses()) == {}
@@ -218,8 +216,6 @@ class SharingRules(StoreSuite):
         assert first != other.log_id
         other.close()
         store.claim(HOURLY)
-        store.close()
         again = reopen()
         assert again.log_id == first
         assert list(again.instances()) == [HOURLY]
-        again.close()

@@ -265,7 +265,7 @@ def _collect(draw: Draw, model: Model, step: Step) -> None:
         step.collected[port] = Collection(base, frozenset(pinned))
     for channel, position in model.image.positions.items():
         if draw(st.booleans()):
-            step.forget[channel] = Ssn(draw(st.integers(1, position.ssn + 1)))
+            step.forget[channel] = Ssn(draw(st.integers(model.forgotten.get(channel, 1), position.ssn + 1)))
 
 
 _PARTS: tuple[Part, ...] = (
@@ -284,13 +284,18 @@ _PARTS: tuple[Part, ...] = (
 
 
 @st.composite
-def steps(draw: Draw, model: Model) -> Step:
-    """A step that is valid after what the model holds; without a number."""
+def steps(draw: Draw, model: Model, *, stateless: bool | None = None) -> Step:
+    """A step that is valid after what the model holds; without a number.
+
+    An instance has sets of one event or sets with ids. None: both at once, since no store can tell the difference.
+    """
     step = Step()
     if model.image.left:
         _collect(draw, model, step)  # all that is done for one that has left
         return step
-    chosen = draw(st.sets(st.integers(0, len(_PARTS) - 1), min_size=1, max_size=6))
+    other = {True: _take_in, False: _alone, None: None}[stateless]
+    parts = [part for part in _PARTS if part is not other]
+    chosen = draw(st.sets(st.integers(0, len(parts) - 1), min_size=1, max_size=6))
     for index in sorted(chosen):
-        _PARTS[index](draw, model, step)
+        parts[index](draw, model, step)
     return step

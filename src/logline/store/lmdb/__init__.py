@@ -1,0 +1,1 @@
+"""The embedded log: one LMDB environment per instance, under the log's folder."""

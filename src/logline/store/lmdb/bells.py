@@ -1,0 +1,94 @@
+"""Bells as Unix datagrams in the log's folder. A bell may be lost: it costs a poll interval, nothing else.
+
+Socket paths are short by law (108 bytes) and log folders are not, so both sides go through an open descriptor of the
+folder. Whoever listens last for an instance has the bell; a ring that nobody hears is fine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from logline.names import InstanceName
+
+
+class Bells:
+    """Rings, and hears."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True, mode=0o700)
+        self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        self._out = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._out.setblocking(False)
+        self._listeners: dict[str, _Listener] = {}
+        self._lock = threading.Lock()
+
+    def _path(self, instance: InstanceName) -> str:
+        return f"/proc/self/fd/{self._fd}/{instance.replace('/', '~')}"
+
+    def ring(self, instance: InstanceName) -> None:
+        """A hint; lost if the other side is not there or has enough of them."""
+        with contextlib.suppress(OSError):
+            self._out.sendto(b"!", self._path(instance))
+
+    def listen(self, instance: InstanceName, heard: Callable[[], None]) -> Callable[[], None]:
+        """Calls `heard`, on a thread of its own; returns how to stop that."""
+        with self._lock:
+            listener = self._listeners.get(instance)
+            if listener is None:
+                listener = self._listeners[instance] = _Listener(self._path(instance))
+            listener.calls.append(heard)
+        return lambda: self._unlisten(instance, heard)
+
+    def _unlisten(self, instance: InstanceName, heard: Callable[[], None]) -> None:
+        with self._lock:
+            listener = self._listeners.get(instance)
+            if listener is None or heard not in listener.calls:
+                return
+            listener.calls.remove(heard)
+            if not listener.calls:
+                del self._listeners[instance]
+                listener.stop()
+
+    def close(self) -> None:
+        """Nothing is left in the folder."""
+        with self._lock:
+            for listener in self._listeners.values():
+                listener.stop()
+            self._listeners.clear()
+        self._out.close()
+        os.close(self._fd)
+
+
+class _Listener:
+    def __init__(self, path: str) -> None:
+        self.calls: list[Callable[[], None]] = []
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # of a life that is over
+        self._socket.bind(path)
+        self._inode = os.stat(path).st_ino
+        self._thread = threading.Thread(target=self._run, name="logline-bell", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            data = self._socket.recv(16)
+            if data == b"stop":
+                break
+            for heard in tuple(self.calls):
+                heard()
+        self._socket.close()
+
+    def stop(self) -> None:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
+            own.connect(self._path) if os.stat(self._path).st_ino == self._inode else None
+            own.send(b"stop")
+        with contextlib.suppress(OSError):
+            if os.stat(self._path).st_ino == self._inode:  # not the one of a newer listener
+                os.unlink(self._path)

@@ -1,0 +1,129 @@
+"""LMDB environments of this process: opened once each, never across a fork, checked before anything maps them.
+
+A truncated file would kill the process that reads beyond its end (SIGBUS), so its size is held against what the
+file says of itself. The map is large and sparse: it costs address space, not memory or disk.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+
+from logline.errors import LogError
+
+MAP = 1 << 40
+"""One TiB of address space for each journal."""
+
+
+class LogFull(LogError):
+    """There is no room left; the log is valid and goes on when there is."""
+
+
+class Environment:
+    """One journal's file, as this process sees it."""
+
+    def __init__(self, path: Path, *, sync: bool) -> None:
+        self.path = path
+        self.pid = os.getpid()
+        self.users = 0
+        self.writing = threading.Lock()
+        """Threads of one process wait here, not in LMDB's lock, which belongs to a process."""
+        try:
+            self._env = lmdb.open(
+                str(path),
+                map_size=MAP,
+                subdir=True,
+                max_readers=1024,
+                sync=sync,
+                metasync=sync,
+                readahead=False,
+                create=True,
+                mode=0o600,
+            )
+        except lmdb.Error as error:
+            raise _damaged(path, error) from error
+        self._check_size()
+        self._env.reader_check()  # slots of readers that died would pin old pages
+
+    def _check_size(self) -> None:
+        info, stat = self._env.info(), self._env.stat()
+        wanted = (info["last_pgno"] + 1) * stat["psize"]
+        size = (self.path / "data.mdb").stat().st_size
+        if info["last_txnid"] > 0 and size < wanted:
+            self._env.close()
+            raise LogError(
+                f"the log is damaged: {self.path / 'data.mdb'} has {size} bytes and should have {wanted}. "
+                "Restore the log's folder from a copy, or begin with a fresh log"
+            )
+
+    @contextmanager
+    def read(self) -> Iterator[lmdb.Transaction]:
+        """A short look at what is committed."""
+        try:
+            with self._env.begin(buffers=True) as txn:
+                yield txn
+        except lmdb.Error as error:
+            raise _damaged(self.path, error) from error
+
+    @contextmanager
+    def write(self) -> Iterator[lmdb.Transaction]:
+        """All or nothing."""
+        with self.writing:
+            try:
+                with self._env.begin(write=True, buffers=True) as txn:
+                    yield txn
+            except (lmdb.MapFullError, lmdb.DiskError) as error:
+                raise LogFull(
+                    f"no room to write to {self.path}: {error}. What was committed before is safe; "
+                    "make room and run the pipeline again"
+                ) from error
+            except lmdb.Error as error:
+                raise _damaged(self.path, error) from error
+            except OSError as error:
+                raise LogFull(f"can't write to {self.path}: {error}. Make room and run the pipeline again") from error
+
+    def reader_check(self) -> int:
+        """Frees the slots of readers that died."""
+        return self._env.reader_check()
+
+    def close(self) -> None:
+        """Only when nobody in this process uses it."""
+        self._env.close()
+
+
+def _damaged(path: Path, error: Exception) -> LogError:
+    return LogError(
+        f"the log is damaged: {path} can't be read ({type(error).__name__}: {error}). "
+        "Restore the log's folder from a copy, or begin with a fresh log"
+    )
+
+
+_open: dict[Path, Environment] = {}
+_lock = threading.Lock()
+
+
+def acquire(path: Path, *, sync: bool) -> Environment:
+    """The environment at that path; LMDB must not open a file twice in a process."""
+    with _lock:
+        found = _open.get(path)
+        if found is not None and found.pid != os.getpid():
+            raise LogError("a log can't be used across a fork: start worker processes with spawn")
+        if found is None:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            found = _open[path] = Environment(path, sync=sync)
+        found.users += 1
+        return found
+
+
+def release(env: Environment) -> None:
+    """One user less; the last one closes it."""
+    with _lock:
+        env.users -= 1
+        if env.users == 0 and _open.get(env.path) is env:
+            del _open[env.path]
+            env.close()

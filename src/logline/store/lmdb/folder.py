@@ -1,0 +1,254 @@
+"""The log's folder: what the log is, who runs it, and where its journals lie.
+
+log.json       identity: format, log id, durability, the machine's boot (for `process`); written once
+graph.json     what the pipeline is (R14)
+lease, lease.json   who runs it: a lock that dies with its process, and its name
+journals/      one LMDB environment per instance
+bells/         sockets          status/     one small file per group
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from logline.errors import LogError, LogInUse
+from logline.names import InstanceName, LogId
+from logline.store.encoding import FORMAT
+from logline.store.lmdb.bells import Bells
+from logline.store.lmdb.environment import Environment, acquire, release
+from logline.store.lmdb.journal import LmdbJournal, LmdbReader
+from logline.store.seam import Meta
+
+Durability = Literal["disk", "process"]
+
+
+def boot_id() -> str:
+    """Which boot of which machine this is; a power cut makes another one."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def write_aside(path: Path, value: Mapping[str, Any], *, sync: bool = True) -> None:
+    """Written beside and renamed: a reader sees the old file or the new one, never half of one."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    with aside.open("w") as file:
+        json.dump(value, file)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    aside.replace(path)
+    if sync:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A file's content, None if there is no such file."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise LogError(f"the log is damaged: {path} is not what was written ({error})") from error
+    return found
+
+
+class LmdbLease:
+    """The right to run the pipeline: `lease.json` names the holder, and a lock that the kernel lets go when its
+    process dies says whether it lives. Each run has a lock of its own, so that a takeover has one at once."""
+
+    def __init__(self, folder: Path, run: str, *, takeover: bool) -> None:
+        self._note = folder / "lease.json"
+        self.run = run
+        self._path = folder / f"lease.{run}"
+        with _turn(folder / "lease"):
+            holder = read_json(self._note)
+            if holder is not None and not takeover and _locked(folder / f"lease.{holder['run']}"):
+                raise LogInUse(
+                    f"the log {folder} is in use by run {holder['run']} (process {holder['pid']}): "
+                    "stop that run, or start with takeover=True to fence it off"
+                )
+            self._file: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            write_aside(self._note, {"run": run, "pid": os.getpid()})
+            for stale in folder.glob("lease.*"):
+                if stale not in (self._note, self._path) and not _locked(stale):
+                    stale.unlink(missing_ok=True)
+
+    def held(self) -> bool:
+        """Whether no other run has taken it."""
+        return self._file is not None and (read_json(self._note) or {}).get("run") == self.run
+
+    def release(self) -> None:
+        """Lets another run begin."""
+        if self._file is None:
+            return
+        with _turn(self._note.with_name("lease")):
+            if self.held():
+                self._note.unlink(missing_ok=True)
+            self._path.unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = None
+
+
+@contextlib.contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    """One process (or thread) at a time decides who holds the lease."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def _locked(path: Path) -> bool:
+    """Whether a living process holds this lock."""
+    try:
+        file = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+
+
+class LmdbStore:
+    """All journals of one pipeline, under one folder."""
+
+    def __init__(self, folder: Path, *, durability: Durability = "disk", create: bool = True) -> None:
+        self.folder = folder.absolute()
+        about = read_json(self.folder / "log.json")
+        if about is None:
+            if not create:
+                raise LogError(f"there is no log in {folder}")
+            about = self._create(durability)
+        self._check(about)
+        self.log_id = LogId(about["log_id"])
+        self.durability: Durability = about["durability"]
+        self._bells = Bells(self.folder / "bells")
+        self._envs: dict[InstanceName, Environment] = {}
+        self._readers: dict[InstanceName, LmdbReader] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def _create(self, durability: Durability) -> dict[str, Any]:
+        if self.folder.exists() and any(p.name != ".log.json" for p in self.folder.iterdir() if p.name[0] != "."):
+            raise LogError(f"{self.folder} is not empty and holds no log: give the log a folder of its own")
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder.chmod(0o700)
+        for name in ("journals", "bells", "status"):
+            (self.folder / name).mkdir(exist_ok=True, mode=0o700)
+        about = {"format": FORMAT, "log_id": uuid.uuid4().hex[:12], "durability": durability, "boot": boot_id()}
+        write_aside(self.folder / "log.json", about)
+        return about
+
+    def _check(self, about: Mapping[str, Any]) -> None:
+        if about.get("format") != FORMAT:
+            raise LogError(
+                f"the log in {self.folder} has format {about.get('format')}, this version of Logline reads {FORMAT}"
+            )
+        if about["durability"] == "process" and about["boot"] != boot_id():
+            raise LogError(
+                f"the log in {self.folder} has durability 'process', and the machine has been started anew since: "
+                "what was not on disk may be lost. Begin with a fresh log; durability='disk' survives this"
+            )
+
+    # ---- journals -------------------------------------------------------------------------------------
+
+    def _path(self, instance: InstanceName) -> Path:
+        return self.folder / "journals" / instance.replace("/", "~")
+
+    def claim(self, instance: InstanceName) -> LmdbJournal:
+        """Fences older lives (R10)."""
+        env = acquire(self._path(instance), sync=self.durability == "disk")
+        try:
+            return LmdbJournal(env)
+        except BaseException:
+            release(env)
+            raise
+
+    def read(self, instance: InstanceName) -> LmdbReader:
+        """Anyone may read; a journal that nobody has claimed is empty."""
+        with self._lock:
+            reader = self._readers.get(instance)
+            if reader is not None:
+                return reader
+            reader = self._readers[instance] = LmdbReader(lambda: self._find(instance), instance)
+            return reader
+
+    def _find(self, instance: InstanceName) -> Environment | None:
+        with self._lock:
+            found = self._envs.get(instance)
+            path = self._path(instance)
+            if found is None and (path / "data.mdb").exists():
+                found = self._envs[instance] = acquire(path, sync=self.durability == "disk")
+            return found
+
+    def instances(self) -> list[InstanceName]:
+        """The journals there are."""
+        found = sorted(p.name for p in (self.folder / "journals").iterdir() if (p / "data.mdb").exists())
+        return [InstanceName(name.replace("~", "/")) for name in found]
+
+    # ---- around them ----------------------------------------------------------------------------------
+
+    def ring(self, instance: InstanceName) -> None:
+        """A hint."""
+        self._bells.ring(instance)
+
+    def on_bell(self, instance: InstanceName, heard: Callable[[], None]) -> Callable[[], None]:
+        """Listens."""
+        return self._bells.listen(instance, heard)
+
+    def lease(self, run: str, *, takeover: bool = False) -> LmdbLease:
+        """One run at a time."""
+        return LmdbLease(self.folder, run, takeover=takeover)
+
+    def meta(self) -> Meta | None:
+        """The pipeline this log belongs to."""
+        found = read_json(self.folder / "graph.json")
+        return None if found is None else Meta(found["pipeline"], found["graph"])
+
+    def set_meta(self, meta: Meta) -> None:
+        """Remembered for the next run."""
+        write_aside(self.folder / "graph.json", {"pipeline": meta.pipeline, "graph": dict(meta.graph)})
+
+    def put_status(self, group: str, status: Mapping[str, Any]) -> None:
+        """The newest status of a group; never behind an fsync."""
+        write_aside(self.folder / "status" / f"{group.replace('/', '~')}.json", status, sync=False)
+
+    def statuses(self) -> Mapping[str, Mapping[str, Any]]:
+        """All groups."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for path in sorted((self.folder / "status").glob("*.json")):
+            value = read_json(path)
+            if value is not None:
+                found[path.stem.replace("~", "/")] = value
+        return found
+
+    def close(self) -> None:
+        """Lets go of everything; the log stays."""
+        with self._lock:
+            self._readers.clear()
+            envs, self._envs = self._envs, {}
+        for env in envs.values():
+            release(env)
+        if not self._closed:
+            self._closed = True
+            self._bells.close()

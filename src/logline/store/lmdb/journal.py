@@ -1,0 +1,396 @@
+"""A journal in LMDB: its one writer, and anyone's readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import lmdb
+import pyarrow as pa
+
+from logline.engine import codec
+from logline.engine.image import Finished, Head, Image, Member, Needs, Output, Position, Step, own_id
+from logline.errors import Collected, EngineError, Fenced, LogError
+from logline.names import ChannelName, Incarnation, InsetId, InstanceName, PartitionName, PortName, Serial, Ssn
+from logline.store.encoding import FORMAT
+from logline.store.lmdb import payloads, rows
+from logline.store.lmdb.environment import Environment, release
+
+Raw = bytes | memoryview
+
+
+def get(txn: lmdb.Transaction, key: bytes) -> Raw:
+    """A row that must be there."""
+    found = txn.get(key)
+    if found is None:
+        raise EngineError(f"the journal has no row {key!r}")
+    return found
+
+
+def scan(txn: lmdb.Transaction, prefix: bytes) -> Iterator[tuple[bytes, Raw]]:
+    """Rows whose key begins so, in order. Values are views into the map: copy what outlives the transaction."""
+    with txn.cursor() as cursor:
+        if not cursor.set_range(prefix):
+            return
+        for key, value in cursor:
+            key = bytes(key)
+            if not key.startswith(prefix):
+                return
+            yield key, value
+
+
+def load_header(txn: lmdb.Transaction) -> rows.Header:
+    """The header; a fresh one if the journal is new."""
+    raw = txn.get(rows.HEADER)
+    if raw is None:
+        return rows.Header()
+    found = rows.Header(*rows.unpack(raw))
+    if found.format != FORMAT:
+        raise LogError(f"this log has format {found.format}, this version of Logline reads {FORMAT}")
+    return found
+
+
+def load_image(txn: lmdb.Transaction) -> Image:
+    """The image, row by row."""
+    header = load_header(txn)
+    image = Image(commits=header.commits, serial=Serial(header.serial), ended=header.ended, left=header.left)
+    image.positions = {ChannelName(c): p for c, p in (rows.read_position(v) for _, v in scan(txn, b"p"))}
+    for _, value in scan(txn, b"h"):
+        port, last, total, base = rows.unpack(value)
+        image.heads[port] = Head(last, total, base)
+    for _, value in scan(txn, b"k"):
+        port, ssn = rows.unpack(value)
+        image.heads[port].pinned.add(ssn)
+    dues: list[tuple[int, Serial]] = []
+    for key, value in scan(txn, b"s"):
+        serial = Serial(rows.read_number(key[1:]))
+        image.sets[serial], due = rows.read_set(value)
+        if due:
+            dues.append((due, serial))
+    image.due = [serial for _, serial in sorted(dues)]
+    for key, value in scan(txn, b"m"):
+        image.sets[Serial(rows.read_number(key[1:9]))].members.append(rows.read_member(value))
+    raw = txn.get(b"S")
+    image.state = None if raw is None else bytes(raw)[:-4]
+    image.clock = dict(rows.unpack(v) for _, v in scan(txn, b"c"))
+    image.timers = dict(rows.read_timer(v) for _, v in scan(txn, b"t"))
+    for _, value in scan(txn, b"a"):
+        answer = rows.read_answer(value)
+        image.answers.setdefault(answer.serial, []).append(answer)
+    for key, value in scan(txn, b"f"):
+        image.failures[Serial(rows.read_number(key[1:]))] = rows.read_failure(value)
+    image.written = dict(rows.unpack(v) for _, v in scan(txn, b"w"))
+    image.reads = {PartitionName(p): r for p, r in (rows.read_progress(v) for _, v in scan(txn, b"r"))}
+    return image
+
+
+class LmdbJournal:
+    """A journal in the hands of one life."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._schemas: dict[PortName, tuple[int, pa.Schema]] = {}
+        with env.write() as txn:
+            for key, value in scan(txn, b""):
+                rows.check(key, bytes(value))
+            header = load_header(txn)
+            header = header._replace(incarnation=header.incarnation + 1)
+            txn.put(rows.HEADER, rows.pack(header))
+            self.image = load_image(txn)
+            for _, value in scan(txn, b"$"):
+                port, at, raw = rows.unpack(value)
+                self._schemas[port] = (at, pa.ipc.read_schema(pa.py_buffer(raw)))
+        self.incarnation = Incarnation(header.incarnation)
+        self._heads = {p: Head(h.last, h.total, h.base, set(h.pinned)) for p, h in self.image.heads.items()}
+        self._closed = False
+
+    def commit(self, step: Step) -> None:
+        """One transaction. Whatever can fail for its own reasons is made before it begins."""
+        fresh: dict[PortName, tuple[int, pa.Schema]] = {}
+        schemas: list[tuple[bytes, bytes]] = []
+        events = [
+            (rows.event_key(o.port, o.ssn), self._event(o, fresh, schemas)) for o in (*step.staged, *step.outputs)
+        ]
+        plain = list(rows.plain_puts(step))
+        members = [(s, m, rows.member_value(m)) for s, joined in step.members.items() for m in joined]
+        with self._env.write() as txn:
+            header = load_header(txn)
+            if header.incarnation != self.incarnation:
+                raise Fenced("a newer incarnation has claimed the journal")
+            if step.number == header.commits:
+                return  # repeated after a lost answer
+            if step.number != header.commits + 1:
+                raise EngineError(f"commit {step.number} after commit {header.commits}: out of turn")
+            for key, value in (*schemas, *events, *plain):
+                txn.put(key, value)
+            for key in rows.gone_timers(step):
+                txn.delete(key)
+            heads = self._moved_heads(step)
+            dues = self._put_sets(txn, step, members, header)
+            self._collect(txn, step, heads)
+            for port, head in heads.items():
+                txn.put(b"h" + rows.hashed(port), rows.pack((port, head.last, head.total, head.base)))
+            header = header._replace(
+                commits=step.number,
+                serial=max(header.serial, step.serial),
+                dues=dues,
+                ended=header.ended or step.ended,
+                left=header.left or step.left,
+            )
+            txn.put(rows.HEADER, rows.pack(header))
+        self._heads |= heads  # only once the transaction is through
+        self._schemas |= fresh
+
+    def _event(
+        self, output: Output, fresh: dict[PortName, tuple[int, pa.Schema]], schemas: list[tuple[bytes, bytes]]
+    ) -> bytes:
+        batch = output.payload
+        if batch is None:
+            return rows.event_value(output, payloads.NONE, b"")
+        known = fresh.get(output.port) or self._schemas.get(output.port)
+        if known is not None and known[1].equals(batch.schema, check_metadata=True):
+            return rows.event_value(output, known[0], payloads.write_batch(batch))
+        if payloads.needs_stream(batch.schema):
+            return rows.event_value(output, payloads.STREAM, payloads.write_stream(batch))
+        at = 1 if known is None else known[0] + 1
+        fresh[output.port] = (at, batch.schema)
+        value = rows.pack((output.port, at, batch.schema.serialize().to_pybytes()))
+        schemas.append((b"$" + rows.hashed(output.port) + rows.number(at), value))
+        return rows.event_value(output, at, payloads.write_batch(batch))
+
+    def _moved_heads(self, step: Step) -> dict[PortName, Head]:
+        moved: dict[PortName, Head] = {}
+
+        def head(port: PortName) -> Head:
+            if port not in moved:
+                old = self._heads.get(port, Head())
+                moved[port] = Head(old.last, old.total, old.base, old.pinned)
+            return moved[port]
+
+        for port, (last, total) in step.reveal.items():
+            head(port).last, head(port).total = last, total
+        for output in step.outputs:
+            found = head(output.port)
+            found.last, found.total = output.ssn, output.total
+        for port in step.collected:
+            head(port)
+        return moved
+
+    def _put_sets(
+        self, txn: lmdb.Transaction, step: Step, members: list[tuple[Serial, Member, bytes]], header: rows.Header
+    ) -> int:
+        dues, at = header.dues, step.number << 32
+        for serial, member in step.alone.items():
+            dues += 1
+            txn.put(b"s" + rows.number(serial), rows.set_value(own_id(member), "ready", dues))
+            self._put_member(txn, serial, member, rows.member_value(member), at)
+            at += 1
+        for serial, opened in step.opened.items():
+            txn.put(b"s" + rows.number(serial), rows.set_value(opened.id, None, 0))
+            for member in opened.members:
+                self._put_member(txn, serial, member, rows.member_value(member), at)
+                at += 1
+        for serial, member, value in members:
+            self._put_member(txn, serial, member, value, at)
+            at += 1
+        for serial, cause in step.due.items():
+            dues += 1
+            key = b"s" + rows.number(serial)
+            opened, _ = rows.read_set(get(txn, key))
+            txn.put(key, rows.set_value(opened.id, cause, dues))
+        for finished in step.finished:
+            for member in finished.members:
+                txn.put(rows.done_key(member, finished.serial), rows.done_value(member, finished.id))
+        for serial in step.done:
+            self._finish(txn, serial)
+        for channel, base in step.forget.items():
+            prefix = b"D" + rows.hashed(channel)
+            for key in [k for k, _ in _until(txn, prefix, prefix + rows.number(base))]:
+                txn.delete(key)
+        return dues
+
+    @staticmethod
+    def _put_member(txn: lmdb.Transaction, serial: Serial, member: Member, value: bytes, at: int) -> None:
+        txn.put(rows.member_key(serial, at), value)
+        txn.put(rows.index_key(member, serial), rows.seal(b""))
+
+    @staticmethod
+    def _finish(txn: lmdb.Transaction, serial: Serial) -> None:
+        """The set leaves the image; its memberships are remembered."""
+        key = b"s" + rows.number(serial)
+        opened, _ = rows.read_set(get(txn, key))
+        txn.delete(key)
+        for member_key, value in [(k, bytes(v)) for k, v in scan(txn, b"m" + rows.number(serial))]:
+            member = rows.read_member(value)
+            txn.delete(member_key)
+            txn.delete(rows.index_key(member, serial))
+            txn.put(rows.done_key(member, serial), rows.done_value(member, opened.id))
+        for answer_key in [k for k, _ in scan(txn, b"a" + rows.number(serial))]:
+            txn.delete(answer_key)
+        txn.delete(b"f" + rows.number(serial))
+
+    def _collect(self, txn: lmdb.Transaction, step: Step, heads: dict[PortName, Head]) -> None:
+        for port, (base, pinned) in step.collected.items():
+            head = heads[port]
+            for ssn in (*head.pinned, *range(head.base, base)):
+                if ssn not in pinned:
+                    txn.delete(rows.event_key(port, ssn))
+            for ssn in head.pinned - pinned:
+                txn.delete(b"k" + rows.hashed(port) + rows.number(ssn))
+            for ssn in pinned - head.pinned:
+                txn.put(b"k" + rows.hashed(port) + rows.number(ssn), rows.pack((port, ssn)))
+            head.base, head.pinned = base, set(pinned)
+
+    def close(self) -> None:
+        """Lets go of the environment."""
+        if not self._closed:
+            self._closed = True
+            release(self._env)
+
+
+def _until(txn: lmdb.Transaction, first: bytes, end: bytes) -> Iterator[tuple[bytes, Raw]]:
+    with txn.cursor() as cursor:
+        if not cursor.set_range(first):
+            return
+        for key, value in cursor:
+            key = bytes(key)
+            if key >= end or key[:1] != first[:1]:
+                return
+            yield key, value
+
+
+class LmdbReader:
+    """Anyone's view of a journal: what is committed, nothing else."""
+
+    def __init__(self, find: Callable[[], Environment | None], instance: InstanceName) -> None:
+        self._find = find
+        self._found: Environment | None = None
+        self._instance = instance
+        self._schemas: dict[tuple[PortName, int], pa.Schema] = {}
+
+    @property
+    def _env(self) -> Environment | None:
+        """None while nobody has claimed the journal; it may be claimed at any time."""
+        if self._found is None:
+            self._found = self._find()
+        return self._found
+
+    def events(self, port: PortName, after: Ssn, *, limit: int, max_bytes: int) -> Sequence[Output]:
+        """Visible events after `after`."""
+        found: list[Output] = []
+        env = self._env
+        if env is None:
+            return found
+        size = 0
+        with env.read() as txn:
+            last = self._head(txn, port).last
+            if after >= last or limit <= 0:
+                return found
+            wanted, top = after + 1, min(last, after + limit)
+            prefix = b"E" + rows.hashed(port)
+            with txn.cursor() as cursor:
+                there = cursor.set_range(prefix + rows.number(wanted))
+                for key, value in cursor if there else ():
+                    key = bytes(key)
+                    if key[:9] != prefix or wanted > top or rows.read_number(key[9:]) != wanted:
+                        break
+                    found.append(self._output(txn, port, Ssn(wanted), value))
+                    size += found[-1].nbytes
+                    wanted += 1
+                    if size >= max_bytes:
+                        return found
+            if not found:
+                raise Collected(f"{self._instance}.{port}:{wanted} has been collected")
+        return found
+
+    def pick(self, port: PortName, ssns: Sequence[Ssn]) -> Sequence[Output]:
+        """Exactly these events."""
+        if self._env is None:
+            if ssns:
+                raise Collected(f"{self._instance}.{port}:{ssns[0]} is not in the log")
+            return []
+        with self._env.read() as txn:
+            last = self._head(txn, port).last
+            found = []
+            for ssn in ssns:
+                raw = txn.get(rows.event_key(port, ssn)) if ssn <= last else None
+                if raw is None:
+                    raise Collected(f"{self._instance}.{port}:{ssn} is not in the log")
+                found.append(self._output(txn, port, ssn, raw))
+            return found
+
+    def _output(self, txn: lmdb.Transaction, port: PortName, ssn: Ssn, raw: Raw) -> Output:
+        row = rows.read_event(raw)
+        batch: Any = None
+        if row.schema == payloads.STREAM:
+            batch = payloads.read_stream(bytes(row.payload))
+        elif row.schema != payloads.NONE:
+            schema = self._schemas.get((port, row.schema))
+            if schema is None:
+                kept = rows.unpack(get(txn, b"$" + rows.hashed(port) + rows.number(row.schema)))[2]
+                schema = self._schemas[port, row.schema] = pa.ipc.read_schema(pa.py_buffer(kept))
+            batch = payloads.read_batch(bytes(row.payload), schema)
+        return Output(port, ssn, batch, row.rows, row.nbytes, row.total, Serial(row.serial), row.end)
+
+    def stored(self, port: PortName) -> Sequence[Ssn]:
+        """Visible and not collected."""
+        if self._env is None:
+            return []
+        with self._env.read() as txn:
+            last = self._head(txn, port).last
+            prefix = b"E" + rows.hashed(port)
+            found = (rows.read_number(key[9:]) for key, _ in scan(txn, prefix))
+            return [Ssn(s) for s in found if s <= last]
+
+    def head(self, port: PortName) -> Head:
+        """The committed head, holes included."""
+        if self._env is None:
+            return Head()
+        with self._env.read() as txn:
+            head = self._head(txn, port)
+            head.pinned = {Ssn(rows.unpack(v)[1]) for _, v in scan(txn, b"k" + rows.hashed(port))}
+            return head
+
+    @staticmethod
+    def _head(txn: lmdb.Transaction, port: PortName) -> Head:
+        raw = txn.get(b"h" + rows.hashed(port))
+        return Head() if raw is None else Head(*rows.unpack(raw)[1:])
+
+    def needs(self, channel: ChannelName) -> Needs:
+        """One consistent look: a transaction is a snapshot."""
+        if self._env is None:
+            return Needs(Position(), [], False)
+        with self._env.read() as txn:
+            raw = txn.get(b"p" + rows.hashed(channel))
+            position = Position() if raw is None else rows.read_position(raw)[1]
+            prefix = b"x" + rows.hashed(channel)
+            members = [Ssn(rows.read_number(key[9:17])) for key, _ in scan(txn, prefix)]
+            return Needs(position, members, load_header(txn).left)
+
+    def image(self) -> Image:
+        """The committed image."""
+        if self._env is None:
+            return Image()
+        with self._env.read() as txn:
+            return load_image(txn)
+
+    def history(self) -> Iterator[Finished]:
+        """Done sets, in the order of their serials."""
+        found: dict[Serial, tuple[InsetId, list[Member]]] = {}
+        if self._env is not None:
+            with self._env.read() as txn:
+                for key, value in scan(txn, b"D"):
+                    channel, inset, note = rows.unpack(value)
+                    serial, ssn = Serial(rows.read_number(key[17:25])), Ssn(rows.read_number(key[9:17]))
+                    member = Member(channel, ssn, None if note is None else codec.decode(note))
+                    found.setdefault(serial, (codec.decode(inset), []))[1].append(member)
+        for serial in sorted(found):
+            inset, members = found[serial]
+            yield Finished(serial, inset, tuple(members))
+
+    def incarnation(self) -> Incarnation:
+        """The newest."""
+        if self._env is None:
+            return Incarnation(0)
+        with self._env.read() as txn:
+            return Incarnation(load_header(txn).incarnation)

@@ -1,0 +1,231 @@
+"""The rows of a journal in LMDB: keys, values, and how a step becomes puts and deletes (R1).
+
+A commit writes what changed, never the whole image. One key space, told apart by the first byte:
+
+    !  header: format, incarnation, commits, serial, dues, ended, left     S  global state
+    p  channel -> position          h  port -> head            k  port, SSN -> pinned
+    s  serial -> set                m  serial, n -> member     x  channel, SSN, serial -> (index of members)
+    t  id -> timer                  a  serial, row, n -> answer f  serial -> failure
+    w  target -> written            r  partition -> progress   c  channel -> event clock
+    $  port, n -> Arrow schema      E  port, SSN -> event      D  channel, SSN, serial -> membership of a done set
+
+Names are hashed in keys (LMDB bounds their length) and stand in the value. Every value ends with a checksum, which
+is verified when a journal is claimed: a flipped byte is found before anything is made of it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from logline.engine import codec
+from logline.engine.image import Answer, Member, OpenSet, Output, Position, Progress, Step, Timer
+from logline.engine.results import Failure
+from logline.errors import LogError
+from logline.names import InsetId, PortName
+from logline.store.encoding import FORMAT
+
+HEADER = b"!"
+_EVENT = struct.Struct("<IQQQHB")  # rows, nbytes, total, serial, schema number, end
+_SUM = struct.Struct("<I")
+_U64 = struct.Struct(">Q")
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode
+
+
+class Header(NamedTuple):
+    """What is read and written by every commit."""
+
+    format: int = FORMAT
+    incarnation: int = 0
+    commits: int = 0
+    serial: int = 0
+    dues: int = 0
+    """Numbers the sets as they become due, so that their order is a key (R6)."""
+    ended: bool = False
+    left: bool = False
+
+
+def seal(value: bytes) -> bytes:
+    """A value with its checksum."""
+    return value + _SUM.pack(zlib.adler32(value))
+
+
+def check(key: bytes, raw: bytes) -> None:
+    """Raises if a value is not what was written."""
+    if len(raw) < _SUM.size or _SUM.unpack_from(raw, len(raw) - 4)[0] != zlib.adler32(memoryview(raw)[:-4]):
+        raise LogError(
+            f"the log is damaged: a row of kind {key[:1].decode(errors='replace')!r} does not match its checksum. "
+            "Restore the log's folder from a copy, or begin with a fresh log"
+        )
+
+
+def pack(value: Any) -> bytes:
+    """A plain value, sealed."""
+    return seal(_pack(value))
+
+
+def unpack(raw: bytes | memoryview) -> Any:
+    """The inverse of `pack`; the checksum was verified when the journal was claimed."""
+    return _unpack(memoryview(raw)[:-4])
+
+
+@lru_cache(maxsize=4096)
+def hashed(name: str) -> bytes:
+    """A name of any length as eight bytes."""
+    return blake2b(name.encode(), digest_size=8).digest()
+
+
+def number(value: int) -> bytes:
+    """A number that sorts as bytes do."""
+    return _U64.pack(value)
+
+
+def read_number(raw: bytes | memoryview) -> int:
+    """The inverse of `number`."""
+    found: int = _U64.unpack(raw)[0]
+    return found
+
+
+def event_key(port: PortName, ssn: int) -> bytes:
+    """Where an event, a write action or a staged row lies."""
+    return b"E" + hashed(port) + _U64.pack(ssn)
+
+
+def event_value(output: Output, schema: int, payload: bytes | memoryview) -> bytes:
+    """An event's headers and its payload."""
+    head = _EVENT.pack(output.rows, output.nbytes, output.total, output.serial, schema, output.end)
+    body = b"".join((head, payload))
+    return body + _SUM.pack(zlib.adler32(body))
+
+
+class EventRow(NamedTuple):
+    """An event as it lies there."""
+
+    rows: int
+    nbytes: int
+    total: int
+    serial: int
+    schema: int
+    end: bool
+    payload: memoryview
+
+
+def read_event(raw: bytes | memoryview) -> EventRow:
+    """The inverse of `event_value`."""
+    rows, nbytes, total, serial, schema, end = _EVENT.unpack_from(raw)
+    return EventRow(rows, nbytes, total, serial, schema, bool(end), memoryview(raw)[_EVENT.size : -4])
+
+
+# ---- a step as puts and deletes ---------------------------------------------------------------------------------
+
+
+def member_key(serial: int, at: int) -> bytes:
+    """Members of a set, in the order in which they joined."""
+    return b"m" + number(serial) + number(at)
+
+
+def index_key(member: Member, serial: int) -> bytes:
+    """The same membership, by event: what a sender looks for (R12)."""
+    return b"x" + hashed(member.channel) + number(member.ssn) + number(serial)
+
+
+def member_value(member: Member) -> bytes:
+    """A membership with its note."""
+    note = None if member.note is None else codec.encode(member.note)
+    return pack((member.channel, member.ssn, note))
+
+
+def read_member(raw: bytes | memoryview) -> Member:
+    """The inverse of `member_value`."""
+    channel, ssn, note = unpack(raw)
+    return Member(channel, ssn, None if note is None else codec.decode(note))
+
+
+def set_value(inset: InsetId, cause: str | None, due: int) -> bytes:
+    """An open set; its members are rows of their own."""
+    return pack((codec.encode(inset), cause, due))
+
+
+def read_set(raw: bytes | memoryview) -> tuple[OpenSet, int]:
+    """An open set without its members, and its place among the due ones."""
+    inset, cause, due = unpack(raw)
+    return OpenSet(codec.decode(inset), [], cause), due
+
+
+def done_key(member: Member, serial: int) -> bytes:
+    """A membership of a set that is done."""
+    return b"D" + hashed(member.channel) + number(member.ssn) + number(serial)
+
+
+def done_value(member: Member, inset: InsetId) -> bytes:
+    """With the set's id and the note."""
+    return pack((member.channel, codec.encode(inset), None if member.note is None else codec.encode(member.note)))
+
+
+def plain_puts(step: Step) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of a step that simply replace what was there."""
+    for channel, position in step.positions.items():
+        yield b"p" + hashed(channel), pack((channel, *position))
+    if step.state is not None:
+        yield b"S", seal(step.state)
+    for channel, at in step.clock.items():
+        yield b"c" + hashed(channel), pack((channel, at))
+    for inset, timer in step.timers.items():
+        if timer is not None:
+            yield timer_key(inset), pack((codec.encode(inset), *timer))
+    for serial, answers in step.answers.items():
+        for answer in answers:
+            key = b"a" + number(serial) + number(answer.row + 1) + number(answer.n)
+            yield key, pack(answer)
+    for serial, failure in step.failures.items():
+        yield b"f" + number(serial), pack((failure.kind, failure.message, failure.traceback, failure.retryable))
+    for target, count in step.written.items():
+        yield b"w" + hashed(target), pack((target, count))
+    for partition, progress in step.reads.items():
+        yield b"r" + hashed(partition), pack((partition, *progress))
+
+
+def gone_timers(step: Step) -> Iterable[bytes]:
+    """The timers that a step clears."""
+    return [timer_key(inset) for inset, timer in step.timers.items() if timer is None]
+
+
+def timer_key(inset: InsetId) -> bytes:
+    """One timer per id."""
+    return b"t" + blake2b(codec.canonical(inset), digest_size=16).digest()
+
+
+def read_progress(raw: bytes | memoryview) -> tuple[str, Progress]:
+    """A partition and how far it is read."""
+    partition, *rest = unpack(raw)
+    progress = Progress(*rest)
+    return partition, progress._replace(unconfirmed=tuple(progress.unconfirmed))
+
+
+def read_answer(raw: bytes | memoryview) -> Answer:
+    """A kept answer."""
+    return Answer(*unpack(raw))
+
+
+def read_failure(raw: bytes | memoryview) -> Failure:
+    """Why a set is not generated."""
+    return Failure(*unpack(raw))
+
+
+def read_timer(raw: bytes | memoryview) -> tuple[InsetId, Timer]:
+    """A timer and its id."""
+    encoded, at, clock = unpack(raw)
+    return codec.decode(encoded), Timer(at, clock)
+
+
+def read_position(raw: bytes | memoryview) -> tuple[str, Position]:
+    """A channel and its position."""
+    channel, *position = unpack(raw)
+    return channel, Position(*position)
