@@ -103,7 +103,10 @@ def test_a_timer_far_off_keeps_nobody_from_looking_around(key: str) -> None:
     taps.rebatch("hours", rows=10, within="1h").sink("later", sinks.collect())
     with start(p) as run:
         tap.put(1, run=run)
-        bucket.wait_for(1)
+        while any(row["inset_id"] is None for row in run.log.table("event_log").to_pylist()) or (
+            run.status().operators["store"].taken == 0
+        ):
+            pass  # an acknowledgement rings the source's bell once more
         tap.put(2)
         bucket.wait_for(1, 2)
 
