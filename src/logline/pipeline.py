@@ -66,7 +66,7 @@ from logline.runtime import launch
 if TYPE_CHECKING:
     from logline.runtime.run import Run
 
-Engine = Literal["spark", "inline"]
+Engine = Literal["spark", "inline", "processes"]
 Durability = Literal["disk", "process"]
 Resume = Literal["auto", "never", "must"]
 Until = Literal["end", "now"]
@@ -412,15 +412,17 @@ class Pipeline:
         _one_of("resume", resume, Resume)
         _one_of("until", until, Until)
         if engine == "spark":
-            raise OptionError("engine='spark' is not available in this version: use engine='inline'")
+            raise OptionError(
+                "engine='spark' is not available in this version: use engine='inline' or engine='processes'"
+            )
         if spark is not None:
-            raise OptionError("spark= is of no use to engine='inline', which has no JVM: leave it out")
+            raise OptionError("spark= is of no use without engine='spark': leave it out")
         if durability != "disk" and (log is None or not log.startswith("lmdb:")):
             raise OptionError("durability= is for logs on disk, log='lmdb:PATH': leave it out")
         graph = self.graph()
         validate(graph)
-        return launch.start_inline(
-            graph, log=log, durability=durability, resume=resume, until=until, takeover=takeover
+        return launch.start(
+            graph, log=log, engine=engine, durability=durability, resume=resume, until=until, takeover=takeover
         )
 
     def run(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:

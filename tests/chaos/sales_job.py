@@ -1,6 +1,6 @@
 """A pipeline that a test runs in a process of its own and kills: sales per hour into SQLite, a positioned target.
 
-    python -m tests.chaos.sales_job LOG DATABASE
+python -m tests.chaos.sales_job LOG DATABASE
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ def pipeline(database: str) -> ll.Pipeline:
     p = ll.Pipeline("sales")
     orders = p.source("orders", ll.sources.batches(sales))
     checked = orders.map_batches("checked", check)
-    hourly = checked.window(
-        "hourly", ll.tumbling("1h", on="date"), by=["item_id"], agg={"total": ("amount", "sum")}
-    )
+    hourly = checked.window("hourly", ll.tumbling("1h", on="date"), by=["item_id"], agg={"total": ("amount", "sum")})
     hourly.sink("store", Sqlite(database))
     return p
 

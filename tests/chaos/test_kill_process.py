@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pyarrow.compute as pc
-
 from tests.chaos.sales_job import sales
 
 ROOT = Path(__file__).parents[2]

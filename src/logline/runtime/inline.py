@@ -383,6 +383,10 @@ class InlineEngine:
             if thread.is_alive():
                 logger.warning("thread %s is still in user code; what it does is not part of the run", thread.name)
 
+    def quiet(self) -> bool:
+        """Whether nobody has anything to do until something comes from outside."""
+        return self._incoming.empty() and all(host.quiet() for host in tuple(self.hosts.values()))
+
     def status(self) -> Status:
         """The run at this moment; numbers of a running pipeline may be a moment old."""
         operators = {str(name): self._operator_status(name, host) for name, host in self.hosts.items()}

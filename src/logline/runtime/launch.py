@@ -9,38 +9,43 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from logline.engine.image import Position, Step
-from logline.errors import LogError, PipelineChanged
+from logline.errors import LogError, OptionError, PipelineChanged
 from logline.graph.evolve import compare, record
 from logline.graph.model import Connection, Graph
 from logline.names import InstanceName, OperatorName, PortName, Ssn, event_name
 from logline.runtime.inline import InlineEngine
 from logline.runtime.log import Log
 from logline.runtime.parts import Parts, parts_of
+from logline.runtime.processes import ProcessEngine
 from logline.runtime.run import Run
 from logline.store.address import find_store, open_store
 from logline.store.memory import MemoryStore
-from logline.store.seam import Meta, Store
+from logline.store.seam import Lease, Meta, Store
 
 Resume = Literal["auto", "never", "must"]
 
 logger = logging.getLogger("logline")
 
 
-def start_inline(
+def start(
     graph: Graph,
     *,
     log: str | None = None,
+    engine: Literal["inline", "processes"] = "inline",
     durability: Literal["disk", "process"] = "disk",
     resume: Resume = "auto",
     until: Literal["end", "now"] = "end",
     takeover: bool = False,
 ) -> Run:
-    """Starts the pipeline in this process, or goes on with the run that `log` holds."""
+    """Starts the pipeline, in this process or in others on this machine, or goes on with what `log` holds."""
+    if engine == "processes" and (log is None or not log.startswith("lmdb:")):
+        raise OptionError("engine='processes' needs a log that processes can share: log='lmdb:PATH'")
     store = open_store(log, durability=durability)
     if log is None:
         logger.info("pipeline %r keeps its log in memory: it is gone with this process", graph.name)
@@ -60,10 +65,25 @@ def start_inline(
             logger.info("pipeline %r has finished on this log: nothing is run twice", graph.name)
             lease.release()
             return Run(graph, parts, Log(store, log), None)
-        return Run(graph, parts, Log(store, log), InlineEngine(parts, store, lease))
+        runs = (
+            InlineEngine(parts, store, lease) if engine == "inline" else _processes(graph, parts, store, log, lease)
+        )
+        return Run(graph, parts, Log(store, log), runs)
     except BaseException:
         lease.release()
         raise
+
+
+def _processes(
+    graph: Graph, parts: Mapping[InstanceName, Parts], store: Store, log: str | None, lease: Lease
+) -> ProcessEngine:
+    """One process per operator; operators with the same `group=` share one."""
+    groups: dict[str, dict[InstanceName, Parts]] = {}
+    for name, part in parts.items():
+        group = graph.nodes[OperatorName(name)].options.group or f"{name}"
+        groups.setdefault(group, {})[name] = part
+    kind, _, place = (log or "").partition(":")
+    return ProcessEngine(groups, store, f"{kind}:{Path(place).absolute()}", lease)
 
 
 def preview(graph: Graph, operator: OperatorName, port: PortName, rows: int) -> pa.Table:

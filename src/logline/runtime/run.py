@@ -22,7 +22,7 @@ from logline.graph.durations import duration
 from logline.graph.model import Graph
 from logline.graph.operator import Duration
 from logline.names import InstanceName, OperatorName, TargetName
-from logline.runtime.inline import InlineEngine
+from logline.runtime.engine import Engine
 from logline.runtime.log import Log
 from logline.runtime.parts import Parts
 from logline.runtime.status import OperatorStatus, Status, logged_status
@@ -31,9 +31,7 @@ from logline.runtime.status import OperatorStatus, Status, logged_status
 class Run:
     """One run of a pipeline; a context manager. Begins when it is made."""
 
-    def __init__(
-        self, graph: Graph, parts: Mapping[InstanceName, Parts], log: Log, engine: InlineEngine | None
-    ) -> None:
+    def __init__(self, graph: Graph, parts: Mapping[InstanceName, Parts], log: Log, engine: Engine | None) -> None:
         """`engine` is None for a log whose pipeline has finished: there is nothing to run."""
         self.log = log
         self._graph = graph
@@ -46,7 +44,7 @@ class Run:
         else:
             threading.Thread(target=self._work, args=(engine,), name=f"logline {graph.name}", daemon=True).start()
 
-    def _work(self, engine: InlineEngine) -> None:
+    def _work(self, engine: Engine) -> None:
         try:
             engine.run()
         finally:

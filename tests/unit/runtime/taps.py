@@ -15,7 +15,7 @@ from logline.graph.connector import Guarantee, Sink, Source
 from logline.graph.operator import Context, Emit, Event, Operator
 from logline.names import InsetId
 from logline.pipeline import Pipeline
-from logline.runtime.launch import start_inline
+from logline.runtime.launch import start as start_inline
 from logline.runtime.run import Run
 
 IDS = pa.schema([("id", pa.int64())])
@@ -30,6 +30,7 @@ class Shared:
         self.changed = threading.Condition()
         self.batches: list[pa.RecordBatch] = []
         self.closed = False
+        self.looks = 0
         self.written: list[int] = []
         self.last: dict[str, int] = {}
         self.held = False
@@ -63,6 +64,8 @@ class Tap(Source):
             with both.changed:
                 batch = both.batches[n] if n < len(both.batches) else None
                 closed = both.closed
+                both.looks += 1
+                both.changed.notify_all()
             if batch is not None:
                 n += 1
                 yield batch, n

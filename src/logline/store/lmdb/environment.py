@@ -6,7 +6,10 @@ file says of itself. The map is large and sparse: it costs address space, not me
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +34,8 @@ class Environment:
         self.path = path
         self.pid = os.getpid()
         self.users = 0
+        self._owners = 0
+        self._owner: int | None = None
         self.writing = threading.Lock()
         """Threads of one process wait here, not in LMDB's lock, which belongs to a process."""
         try:
@@ -87,13 +92,61 @@ class Environment:
             except OSError as error:
                 raise LogFull(f"can't write to {self.path}: {error}. Make room and run the pipeline again") from error
 
+    def own(self) -> None:
+        """A worker process that writes a journal holds its lock file. One that still does when another claims the
+        journal is killed first: stopped inside a transaction it would block every writer for good (R10)."""
+        if not worker_process:
+            return
+        with self.writing:
+            self._owners += 1
+            if self._owner is not None:
+                return
+            file = os.open(self.path / "owner", os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                _kill_holder(file)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()} {_started(os.getpid())}".encode(), 0)
+            self._owner = file
+
+    def disown(self) -> None:
+        """The journal is not written from here any more."""
+        with self.writing:
+            self._owners -= 1
+            if self._owners == 0 and self._owner is not None:
+                os.close(self._owner)
+                self._owner = None
+
     def reader_check(self) -> int:
         """Frees the slots of readers that died."""
         return self._env.reader_check()
 
     def close(self) -> None:
         """Only when nobody in this process uses it."""
+        if self._owner is not None:
+            os.close(self._owner)
         self._env.close()
+
+
+worker_process = False
+"""Set by worker processes, which exist for nothing else and may be killed; a user's own process never is."""
+
+
+def _started(pid: int) -> str:
+    """When a process began, in the kernel's ticks; with the pid it names one process for good."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _kill_holder(file: int) -> None:
+    pid, _, started = os.pread(file, 64, 0).decode().partition(" ")
+    if pid.isdigit() and int(pid) != os.getpid() and started and started == _started(int(pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def _damaged(path: Path, error: Exception) -> LogError:

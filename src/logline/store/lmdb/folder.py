@@ -179,6 +179,7 @@ class LmdbStore:
         """Fences older lives (R10)."""
         env = acquire(self._path(instance), sync=self.durability == "disk")
         try:
+            env.own()
             return LmdbJournal(env)
         except BaseException:
             release(env)

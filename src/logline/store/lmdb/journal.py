@@ -245,6 +245,7 @@ class LmdbJournal:
         """Lets go of the environment."""
         if not self._closed:
             self._closed = True
+            self._env.disown()
             release(self._env)
 
 

@@ -1,0 +1,29 @@
+"""What a `Run` asks of whatever executes the pipeline: the loop in this process, or processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+from logline.errors import PipelineFailed
+from logline.names import InstanceName
+from logline.runtime.status import Status
+from logline.store.seam import Lease
+
+
+class Engine(Protocol):
+    """Executes the pipeline of one run."""
+
+    lease: Lease | None
+    error: PipelineFailed | None
+
+    def run(self) -> None:
+        """Returns when the run is over."""
+
+    def status(self) -> Status: ...
+
+    def command(self, kind: Literal["stop", "drain"]) -> None: ...
+
+    def abandon(self) -> None: ...
+
+    def restart(self, instance: InstanceName, done: Callable[[], None]) -> None: ...

@@ -1,0 +1,67 @@
+"""What the pages say about the code is there: links, files, actions, stimuli, invariants."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from logline.engine import actions, stimuli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+IDS = [str(path.relative_to(ROOT)) for path in PAGES]
+
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_FILE = re.compile(r"`((?:[\w-]+/)+(?:[\w-]+\.\w+)?|[\w]+\.py)`")
+
+
+def anchors(path: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def classes(module: object, base: type) -> set[str]:
+    return {
+        name
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and issubclass(kind, base) and kind is not base
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in _LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_files_that_are_named_exist(page: Path) -> None:
+    folders = (".", "src", "src/logline", "src/logline/engine", "tests/protocol", "tests/conformance")
+    places = [ROOT / folder for folder in folders]
+    named = _FILE.findall(page.read_text(encoding="utf-8"))
+    assert [name for name in named if not any((place / name).exists() for place in places)] == []
+
+
+@pytest.mark.parametrize(("module", "base"), [(actions, actions.Action), (stimuli, stimuli.Stimulus)])
+def test_the_architecture_names_every_action_and_stimulus(module: object, base: type) -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    assert {name for name in classes(module, base) if f"`{name}`" not in text} == set()
+
+
+def test_the_proof_names_every_invariant() -> None:
+    sources = sorted((ROOT / "src/logline/testing/sim").glob("*.py"))
+    code = "".join(path.read_text(encoding="utf-8") for path in sources)
+    raised = set(re.findall(r'Violation\(\s*f?"([A-Z][A-Z-]+) ', code))
+    listed = set(re.findall(r"\b[A-Z][A-Z-]+[A-Z]\b", (ROOT / "docs/proof.md").read_text(encoding="utf-8")))
+    assert len(raised) > 30
+    assert raised - listed == set()
