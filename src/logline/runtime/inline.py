@@ -90,6 +90,7 @@ class _Host:
             loop=engine.event_loop,
         )
         self._worker: _Worker | None = None
+        self._committer: _Worker | None = None
         self._unlisten = engine.store.on_bell(parts.spec.name, lambda: engine.post(self, on.Bell()))
 
     @property
@@ -128,6 +129,8 @@ class _Host:
                 self._worker = _Worker(f"logline-{self.parts.spec.name}", self._work_away)
                 self.engine.threads.append(self._worker.thread)
             self._worker.put(action)
+        elif isinstance(action, do.Commit) and self.engine.store.slow:
+            self._commit_away(action)
         elif isinstance(action, do.Wake):
             self.engine.wake(self, action.at)
         elif isinstance(action, do.Leave):
@@ -141,6 +144,12 @@ class _Host:
                 self.awaiting = None
             self.stimuli.extend(self.life.execute(action))
 
+    def _commit_away(self, action: do.Action) -> None:
+        """A commit that waits for a disk has a thread of its own: work on the next step goes on meanwhile."""
+        if self._committer is None:
+            self._committer = _Worker(f"logline-commit-{self.parts.spec.name}", self._work_away)
+        self._committer.put(action)
+
     def _work_away(self, action: do.Action) -> None:
         try:
             for stimulus in self.life.execute(action):
@@ -151,8 +160,9 @@ class _Host:
     def leave(self, why: str) -> None:
         self.over = why
         self._unlisten()
-        if self._worker is not None:
-            self._worker.stop()
+        for worker in (self._worker, self._committer):
+            if worker is not None:
+                worker.stop()
         self.life.close(in_order=why != "fenced")
 
     def quiet(self) -> bool:

@@ -211,6 +211,8 @@ class MemoryLease:
 class MemoryStore:
     """All journals of one pipeline, in this process."""
 
+    slow = False
+
     def __init__(self, log_id: str | None = None) -> None:
         self.log_id = LogId(log_id or uuid.uuid4().hex[:12])
         self.lock = threading.RLock()

@@ -81,6 +81,8 @@ class Store(Protocol):
     """Where the journals of a pipeline live."""
 
     log_id: LogId
+    slow: bool
+    """Whether a commit waits for a disk or a network, so that it is worth a thread."""
 
     def claim(self, instance: InstanceName) -> Journal: ...
 

@@ -78,17 +78,16 @@ class _Listener:
 
     def _run(self) -> None:
         while True:
-            data = self._socket.recv(16)
-            if data == b"stop":
-                break
+            if not self._socket.recv(16):
+                break  # shut down
             for heard in tuple(self.calls):
                 heard()
         self._socket.close()
 
     def stop(self) -> None:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
-            own.connect(self._path) if os.stat(self._path).st_ino == self._inode else None
-            own.send(b"stop")
+        self._socket.shutdown(socket.SHUT_RD)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
         with contextlib.suppress(OSError):
             if os.stat(self._path).st_ino == self._inode:  # not the one of a newer listener
                 os.unlink(self._path)

@@ -142,6 +142,7 @@ class LmdbStore:
         self._check(about)
         self.log_id = LogId(about["log_id"])
         self.durability: Durability = about["durability"]
+        self.slow = self.durability == "disk"
         self._bells = Bells(self.folder / "bells")
         self._envs: dict[InstanceName, Environment] = {}
         self._readers: dict[InstanceName, LmdbReader] = {}

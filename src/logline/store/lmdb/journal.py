@@ -140,6 +140,8 @@ class LmdbJournal:
             txn.put(rows.HEADER, rows.pack(header))
         self._heads |= heads  # only once the transaction is through
         self._schemas |= fresh
+        if self._env.users > 1:  # somebody in this process reads this journal
+            self._env.recent.add(o for o in step.outputs if o.port[0] != "@")
 
     def _event(
         self, output: Output, fresh: dict[PortName, tuple[int, pa.Schema]], schemas: list[tuple[bytes, bytes]]
@@ -232,9 +234,10 @@ class LmdbJournal:
     def _collect(self, txn: lmdb.Transaction, step: Step, heads: dict[PortName, Head]) -> None:
         for port, (base, pinned) in step.collected.items():
             head = heads[port]
-            for ssn in (*head.pinned, *range(head.base, base)):
-                if ssn not in pinned:
-                    txn.delete(rows.event_key(port, ssn))
+            gone = [ssn for ssn in (*head.pinned, *range(head.base, base)) if ssn not in pinned]
+            for ssn in gone:
+                txn.delete(rows.event_key(port, ssn))
+            self._env.recent.drop(port, gone)
             for ssn in head.pinned - pinned:
                 txn.delete(b"k" + rows.hashed(port) + rows.number(ssn))
             for ssn in pinned - head.pinned:
@@ -282,12 +285,15 @@ class LmdbReader:
         env = self._env
         if env is None:
             return found
-        size = 0
         with env.read() as txn:
             last = self._head(txn, port).last
             if after >= last or limit <= 0:
                 return found
             wanted, top = after + 1, min(last, after + limit)
+            found, size = env.recent.run(port, wanted, top, max_bytes)
+            wanted += len(found)
+            if wanted > top or size >= max_bytes:
+                return found
             prefix = b"E" + rows.hashed(port)
             with txn.cursor() as cursor:
                 there = cursor.set_range(prefix + rows.number(wanted))
