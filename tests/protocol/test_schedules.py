@@ -67,6 +67,14 @@ def test_a_seed_replays_exactly() -> None:
     assert reports[0] == reports[1]
 
 
+@pytest.mark.parametrize("seed", [2911])
+def test_seeds_that_once_found_a_bug(simulator: Simulator, seed: int) -> None:
+    """2911: writes read back from the log while the answer to the commit that holds them is still under way."""
+    before = len(simulator.tally.violations)
+    simulator.schedule(seed)
+    assert simulator.tally.violations[before:] == []
+
+
 class Forgetful(Pick):
     """Loses the last record of each event: what the end check is there to notice."""
 

@@ -341,7 +341,7 @@ def test_a_pipeline_shows_itself() -> None:
         ({"engine": "inline", "until": "noon"}, "until='noon': take one of 'end', 'now'"),
         ({"engine": "inline", "durability": "none"}, "durability='none': take one of 'disk', 'process'"),
         ({"engine": "inline", "durability": "process"}, "durability= is for logs on disk"),
-        ({"engine": "inline", "spark": object()}, "spark= is of no use to engine='inline'"),
+        ({"engine": "inline", "spark": object()}, "spark= is of no use without engine='spark'"),
     ],
 )
 def test_settings_that_are_wrong_or_not_honoured(settings: dict[str, Any], says: str) -> None:

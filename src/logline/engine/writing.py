@@ -21,6 +21,8 @@ from logline.names import TargetName
 class _Queue:
     ready: deque[Output] = field(default_factory=deque)
     """Committed, in order, not yet executed; the first may be under way."""
+    last: int = 0
+    """The highest number that has entered the queue."""
     done: int = 0
     durable_done: int = 0
     known: bool = True
@@ -64,12 +66,15 @@ class Writes:
         new = queue.ready[0].ssn if queue.ready else None
         old = [w for w in writes if w.ssn > queue.done and (new is None or w.ssn < new)]
         queue.ready.extendleft(reversed(old))
+        queue.last = queue.ready[-1].ssn if queue.ready else queue.done
 
     def committed(self, step: Step) -> None:
         """Write actions of a durable step may be executed; positions in it are durable."""
         for output in step.outputs:
             target = self._ports.get(output.port)
-            if target is not None:
+            if target is not None and output.ssn > self.queues[target].last:
+                # else: read back from the log before this life heard that its own commit was through
+                self.queues[target].last = output.ssn
                 self.queues[target].ready.append(output)
         for target, number in step.written.items():
             self.queues[target].durable_done = number

@@ -28,6 +28,7 @@ from logline.graph.states import decode_state, encode_state
 from logline.names import PartitionName, TargetName
 from logline.runtime.hands import Bench, Hands, Key, LoopHands, NearHands, ThreadHands, is_async
 from logline.runtime.parts import Parts
+from logline.store.faults import point
 from logline.store.seam import Journal, Store
 
 Reading = Iterator[tuple[Any, Any] | None]
@@ -146,7 +147,9 @@ class Life:
 
     def _commit(self, action: do.Commit) -> Iterable[on.Stimulus]:
         assert self.journal is not None
+        point(self.spec.name, "commit.before")
         self.journal.commit(action.step)
+        point(self.spec.name, "commit.after")
         yield on.Committed(action.step.number)
 
     def _ring(self, action: do.Ring) -> Iterable[on.Stimulus]:
@@ -170,6 +173,7 @@ class Life:
 
     def _rebuild(self, action: do.Rebuild) -> Iterable[on.Stimulus]:
         assert self.desk is not None
+        point(self.spec.name, "rebuild.before")
         try:
             yield on.Rebuilt(self.desk.restore(action.image, action.events, self.clock()))
         except UserError:
@@ -189,6 +193,7 @@ class Life:
 
     def _generate(self, action: do.Generate) -> Iterable[on.Stimulus]:
         assert self.hands is not None and self.desk is not None
+        point(self.spec.name, "generate.inside")
         self.desk.now = self.clock()
         self.hands.start(action.jobs)
         return ()
@@ -248,8 +253,10 @@ class Life:
         )
 
     def _write(self, action: do.WriteOut) -> Iterable[on.Stimulus]:
+        point(self.spec.name, "write.before")
         try:
             self._sink(action.target).write(action.output.payload, action.number, action.write_id)
+            point(self.spec.name, "write.after")
         except Exception as error:
             yield on.Written(action.target, action.number, failure_of(error, self.parts.retry_on or (Exception,)))
         else:

@@ -55,10 +55,12 @@ def serve(commands: int, reports: int) -> None:
     import cloudpickle
 
     from logline.runtime.inline import InlineEngine
+    from logline.store import faults
     from logline.store.address import open_store
     from logline.store.lmdb import environment
 
     environment.worker_process = True
+    faults.arm(first["faults"])
     logger = logging.getLogger("logline")
     logger.setLevel(first["level"])
     logger.addHandler(_Forward(speaker))

@@ -1,4 +1,4 @@
-"""collect() is positioned: each number once, in order, in every life; call() calls."""
+"""collect() is positioned: each number once, in order, in every life; call() calls. test_parquet has parquet()."""
 
 from __future__ import annotations
 
@@ -37,12 +37,28 @@ def test_each_number_is_applied_once():
     assert sink.position() == 2
 
 
-def test_a_gap_is_an_error_and_changes_nothing():
+def test_what_another_process_wrote_is_only_in_the_log():
+    """A second life, in a process of its own, went on after the first one here; `run.result` has all of it."""
     sink = opened(collect())
-    with pytest.raises(LogError, match="has number 2, but the last one here is 0"):
-        sink.write(batch(2), 2, "store:2")
-    assert sink.position() == 0
-    assert sink.table().num_rows == 0
+    sink.write(batch(1), 1, "store:1")
+    sink.write(batch(3), 3, "store:3")
+    assert sink.position() == 3
+    with pytest.raises(LogError, match=r"run\.result"):
+        sink.table()
+    assert sink.kept
+
+
+def test_a_copy_that_arrives_in_another_process_keeps_nothing():
+    sink = collect()
+    shipped = cloudpickle.dumps(sink)
+    del sink  # as good as another process
+    gc.collect()
+    life = opened(cloudpickle.loads(shipped))
+    life.write(batch(1), 1, "store:1")
+    assert life.position() == 1
+    assert life._here.batches == []
+    with pytest.raises(LogError, match=r"run\.result"):
+        life.table()
 
 
 def test_a_shipped_copy_writes_to_the_same_place():

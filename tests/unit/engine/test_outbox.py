@@ -102,6 +102,8 @@ def test_the_slowest_receiver_counts() -> None:
     assert box.half_full()
     box.observe(needs(need(8), need(4)))
     assert (box.lag(OUT), box.half_full()) == (40, False)
+    box.observe(needs(need(2), need(3)))
+    assert (box.lag(OUT), box.blocked()) == (60, False)  # not the sum: nobody is stalled before the bound
 
 
 def test_the_bound_blocks_on_any_port() -> None:

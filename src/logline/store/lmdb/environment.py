@@ -1,7 +1,7 @@
 """LMDB environments of this process: opened once each, never across a fork, checked before anything maps them.
 
-A truncated file would kill the process that reads beyond its end (SIGBUS), so its size is held against what the
-file says of itself. The map is large and sparse: it costs address space, not memory or disk.
+A truncated file would kill the process that reads beyond its end (SIGBUS), so a file is first made as long as it says
+it is. The map is large and sparse: it costs address space, not memory or disk.
 """
 
 from __future__ import annotations
@@ -99,19 +99,22 @@ class Environment:
             )
         except lmdb.Error as error:
             raise _damaged(path, error) from error
-        self._check_size()
+        self._fill_up()
         self._env.reader_check()  # slots of readers that died would pin old pages
 
-    def _check_size(self) -> None:
-        info, stat = self._env.info(), self._env.stat()
-        wanted = (info["last_pgno"] + 1) * stat["psize"]
-        size = (self.path / "data.mdb").stat().st_size
-        if info["last_txnid"] > 0 and size < wanted:
-            self._env.close()
-            raise LogError(
-                f"the log is damaged: {self.path / 'data.mdb'} has {size} bytes and should have {wanted}. "
-                "Restore the log's folder from a copy, or begin with a fresh log"
-            )
+    def _fill_up(self) -> None:
+        """Pages at the end that are allocated and never written leave the file shorter than the map may be read.
+        In a file that was cut off they read as zeros then, which the checksums find. Never shortens or changes
+        what is there, whoever writes meanwhile."""
+        wanted = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
+        file = os.open(self.path / "data.mdb", os.O_RDWR)
+        try:
+            if os.fstat(file).st_size < wanted:
+                os.posix_fallocate(file, 0, wanted)
+        except OSError as error:
+            raise LogFull(f"no room for {self.path}: {error}. Make room and run the pipeline again") from error
+        finally:
+            os.close(file)
 
     @contextmanager
     def read(self) -> Iterator[lmdb.Transaction]:

@@ -181,7 +181,7 @@ class LmdbStore:
         env = acquire(self._path(instance), sync=self.durability == "disk")
         try:
             env.own()
-            return LmdbJournal(env)
+            return LmdbJournal(env, instance)
         except BaseException:
             release(env)
             raise
@@ -243,6 +243,11 @@ class LmdbStore:
             if value is not None:
                 found[path.stem.replace("~", "/")] = value
         return found
+
+    def __del__(self) -> None:
+        # A Run and its Log go when the user's names for them go; nobody calls close() on those.
+        if not getattr(self, "_closed", True):
+            self.close()
 
     def close(self) -> None:
         """Lets go of everything; the log stays."""

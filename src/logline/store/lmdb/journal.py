@@ -13,6 +13,7 @@ from logline.engine.image import Finished, Head, Image, Member, Needs, Output, P
 from logline.errors import Collected, EngineError, Fenced, LogError
 from logline.names import ChannelName, Incarnation, InsetId, InstanceName, PartitionName, PortName, Serial, Ssn
 from logline.store.encoding import FORMAT
+from logline.store.faults import point
 from logline.store.lmdb import payloads, rows
 from logline.store.lmdb.environment import Environment, release
 
@@ -87,10 +88,12 @@ def load_image(txn: lmdb.Transaction) -> Image:
 class LmdbJournal:
     """A journal in the hands of one life."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, instance: InstanceName) -> None:
         self._env = env
+        self._instance = instance
         self._schemas: dict[PortName, tuple[int, pa.Schema]] = {}
         with env.write() as txn:
+            point(instance, "claim.inside")
             for key, value in scan(txn, b""):
                 rows.check(key, bytes(value))
             header = load_header(txn)
@@ -138,6 +141,7 @@ class LmdbJournal:
                 left=header.left or step.left,
             )
             txn.put(rows.HEADER, rows.pack(header))
+            point(self._instance, "commit.inside")
         self._heads |= heads  # only once the transaction is through
         self._schemas |= fresh
         if self._env.users > 1:  # somebody in this process reads this journal

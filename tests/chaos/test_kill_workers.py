@@ -1,0 +1,115 @@
+"""Workers are killed at armed points, at random times, all at once and while they recover; a stopped one wakes up as
+a zombie. What is in another system's database equals what one run without failure writes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.chaos.sales_job import pipeline
+from tests.chaos.test_kill_process import expected
+
+import logline as ll
+from logline.store.faults import POINTS
+
+PATIENCE = 120
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "sales.db"
+
+
+@pytest.fixture
+def run(tmp_path: Path, database: Path) -> Iterator[ll.Run]:
+    with start(tmp_path, database) as run:
+        yield run
+
+
+def start(folder: Path, database: Path) -> ll.Run:
+    return pipeline(str(database)).start(f"lmdb:{folder / 'log'}", engine="processes", durability="process")
+
+
+def totals(database: Path) -> list[tuple[str, str, int]]:
+    with sqlite3.connect(database) as db:
+        return sorted(db.execute("select hour, item_id, total from totals"))
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Waits for something that must come; it has come when this returns."""
+    give_up = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > give_up:
+            raise AssertionError("it does not come")
+        time.sleep(0.002)
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_kill_at_each_armed_point(
+    point: str, tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every operator dies there, the first time or a later one."""
+    victims = ["orders", "checked", "hourly", "store"]
+    if point.startswith("write"):
+        victims = ["store"]
+    elif point in ("generate.inside", "rebuild.before"):
+        victims = victims[1:]
+    count = 1 if point in ("claim.inside", "rebuild.before") else 2
+    monkeypatch.setenv("LOGLINE_FAULT", ",".join(f"{v}:{point}:{count}" for v in victims))
+    with start(tmp_path, database) as run:
+        status = run.wait(PATIENCE)
+    assert {n: o.restarts for n, o in status.operators.items() if n in victims} == dict.fromkeys(victims, 1)
+    assert totals(database) == expected()
+
+
+def test_kills_at_random_times(run: ll.Run, database: Path) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    rnd = random.Random(seed)
+    engine = run._engine
+    killed = 0
+    while run.status().phase == "running" and killed < 20:
+        time.sleep(rnd.random() * 0.15)  # not to wait for anything: to strike at any moment
+        names = ["orders", "checked", "hourly", "store"]
+        for name in names if rnd.random() < 0.2 else [rnd.choice(names)]:  # sometimes all at once
+            pid = engine.pid(name)
+            if pid is not None and alive(pid):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+    assert run.wait(PATIENCE).phase == "finished"
+    assert killed > 0
+    assert totals(database) == expected()
+
+
+def test_a_zombie_wakes_up(run: ll.Run, database: Path) -> None:
+    """Stopped, replaced, and woken up again: what it still does changes nothing (R10)."""
+    engine = run._engine
+    until(lambda: engine.pid("hourly"))
+    zombie = engine.pid("hourly")
+    os.kill(zombie, signal.SIGSTOP)
+    worker = engine.workers["hourly"]
+    worker.process = None  # declared dead, as after a silence
+    engine._start(worker)
+    os.kill(zombie, signal.SIGCONT)
+    assert run.wait(PATIENCE).phase == "finished"
+    assert totals(database) == expected()
+
+
+def test_nothing_is_left_behind(run: ll.Run, tmp_path: Path) -> None:
+    engine = run._engine
+    until(lambda: engine.pid("store"))
+    pids = [engine.pid(name) for name in ("orders", "checked", "hourly", "store")]
+    assert run.wait(PATIENCE).phase == "finished"
+    assert not [pid for pid in pids if pid is not None and alive(pid)]
+    assert list((tmp_path / "log" / "bells").iterdir()) == []
+    assert sorted(p.name for p in (tmp_path / "log").iterdir() if p.name.startswith("lease")) == ["lease"]
