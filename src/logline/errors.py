@@ -47,6 +47,10 @@ class CodecError(LoglineError):
     """A value (an input set id, a note, an answer, an offset) that the log can't hold exactly."""
 
 
+class ConnectorError(LoglineError):
+    """A file or an external system that can't be read or written as it should."""
+
+
 class LogError(LoglineError):
     """The log can't be used in this way."""
 

@@ -143,7 +143,9 @@ def _explain(check: Check, output: str) -> str:
             return found[1]
     if check.name == "simulator":
         # User code of the simulator notices some things itself: then the life halts with what it says.
-        found = re.search(r"--seed (\d+) --schedules 1: [^:]*: (?:Violation: )?(?:HALT \w+: )?([\w-]+)", output)
+        found = re.search(
+            r"--seed (\d+) --schedules 1: [^:]*: (?:Violation: (?:HALT \w+: (?:Violation: )?)?)?([\w-]+)", output
+        )
         if found is not None:
             return f"simulator: {found[2]} at seed {found[1]}"
         missing = re.search(r"^never killed at.*", output, re.MULTILINE)

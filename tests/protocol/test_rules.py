@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from logline.connectors import sinks, sources
 from logline.graph.operator import Context, Emit, Operator
 from logline.names import InsetId, InstanceName, PortName
 from logline.pipeline import Pipeline
+from logline.testing.sim.checks import Checks
 from logline.testing.sim.scenarios import chain
 from logline.testing.sim.world import World
 
@@ -82,11 +84,16 @@ def test_an_answer_is_not_given_to_another_question() -> None:
 
 
 def test_a_journal_is_collected_while_its_instance_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "_sweep_one", lambda self, name: None)  # what is done for those that have left
-    monkeypatch.setattr("logline.testing.sim.checks.Checks.at_end", lambda self: None)
-    scenario = chain("replayable", "positioned", events=12)
-    store = World(scenario.parts, 1, service=scenario.service).run().store
-    reader = store.read(InstanceName("source"))
+    """Without back-pressure, which would make a sender look at its receivers for another reason, and without
+    what is done for those that have left."""
+    monkeypatch.setattr(World, "_sweep_one", lambda self, name: None)
+    monkeypatch.setattr(Checks, "at_end", lambda self: None)
+    scenario = chain("replayable", "positioned", events=20)
+    wide = {
+        name: replace(parts, spec=replace(parts.spec, limits=replace(parts.spec.limits, port_bytes=1 << 20)))
+        for name, parts in scenario.parts.items()
+    }
+    reader = World(wide, 1, service=scenario.service).run().store.read(InstanceName("source"))
     last = reader.head(PortName("out")).last
-    assert last > 12
+    assert last > 20
     assert len(reader.stored(PortName("out"))) < last / 2

@@ -1,4 +1,4 @@
-"""Sinks that need no external system: the process itself, and a function.
+"""Sinks: the log itself, a function, a folder of Parquet files.
 
 >>> kept = collect()
 >>> kept.open("log/store/out")
@@ -11,9 +11,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -22,16 +23,21 @@ import pyarrow as pa
 from logline.errors import GuaranteeError, LogError, OptionError
 from logline.graph.connector import Guarantee, Sink
 
+if TYPE_CHECKING:
+    from logline.connectors.parquet_sink import Compression, ParquetSink
+
 WriteFn = Callable[[pa.RecordBatch, int, str], object]
 
 
 class _Kept:
     """What was written, and per scope the last number: both change under one lock, as R8 asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole: bool) -> None:
         self.lock = Lock()
         self.batches: list[pa.RecordBatch] = []
         self.last: dict[str, int] = {}
+        self.whole = whole
+        """Whether everything was written here; if not, only the log has it, and nothing is kept twice."""
 
 
 _stores: WeakValueDictionary[str, _Kept] = WeakValueDictionary()
@@ -39,17 +45,23 @@ _stores_lock = Lock()
 
 
 class Collect(Sink):
-    """Keeps what is written in this process. Copies made by shipping share what the original has."""
+    """The result is in the log: the write actions stay there, and `Run.result` reads them, in any process.
+
+    In the process where it was made it also has the batches at hand, for `table()`. Copies made by shipping share
+    what the original has; one that arrives in another process keeps nothing.
+    """
 
     guarantee: Guarantee = "positioned"
+    kept = True
 
     def __init__(self, key: str | None = None) -> None:
+        """`key`: of the original, if this is a copy."""
         self._key = uuid4().hex if key is None else key
         self._scope = ""
         with _stores_lock:
             found = _stores.get(self._key)
-            self._kept = _Kept() if found is None else found
-            _stores[self._key] = self._kept
+            self._here = _Kept(whole=key is None) if found is None else found
+            _stores[self._key] = self._here
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Collect, (self._key,)
@@ -58,28 +70,33 @@ class Collect(Sink):
         self._scope = scope
 
     def write(self, batch: pa.RecordBatch, number: int, write_id: str) -> None:
-        """Applies number n only after n - 1; what was applied before is left alone."""
-        with self._kept.lock:
-            last = self._kept.last.get(self._scope, 0)
+        """Counts the write; one that was counted before changes nothing."""
+        here = self._here
+        with here.lock:
+            last = here.last.get(self._scope, 0)
             if number <= last:
                 return
-            if number != last + 1:
-                raise LogError(
-                    f"collect(): write {write_id} has number {number}, but the last one here is {last}; "
-                    "was the log made by another process? What collect() keeps is gone with its process"
-                )
-            self._kept.batches.append(batch)
-            self._kept.last[self._scope] = number
+            if number != last + 1:  # a life in another process has written what is between
+                here.whole = False
+            here.last[self._scope] = number
+            if here.whole:
+                here.batches.append(batch)
+            else:
+                here.batches.clear()
 
     def position(self) -> int:
-        """The last number applied in this scope."""
-        with self._kept.lock:
-            return self._kept.last.get(self._scope, 0)
+        """The last number applied in this scope, as far as this process knows."""
+        with self._here.lock:
+            return self._here.last.get(self._scope, 0)
 
     def table(self) -> pa.Table:
-        """All that was written, in order; a table without columns before the first write."""
-        with self._kept.lock:
-            written = list(self._kept.batches)
+        """All that was written, in order, if it was in this process; without columns before the first write."""
+        with self._here.lock:
+            written, whole = list(self._here.batches), self._here.whole
+        if not whole:
+            raise LogError(
+                "collect(): this process has not written all of it: take run.result(NAME), which reads the log"
+            )
         return pa.Table.from_batches(written) if written else pa.table({})
 
 
@@ -105,10 +122,20 @@ class Call(Sink):
 
 
 def collect() -> Collect:
-    """A sink that keeps the batches in this process: `.table()`."""
+    """A sink whose result is had with `run.result(NAME)`, or `.table()` in the process that wrote it all."""
     return Collect()
 
 
 def call(fn: WriteFn, *, guarantee: Guarantee = "at_least_once") -> Call:
     """A sink that calls `fn(batch, number, write_id)`; `guarantee`: how it tells a repeated write apart."""
     return Call(fn, guarantee)
+
+
+def parquet(path: str | os.PathLike[str], *, compression: Compression = "zstd") -> ParquetSink:
+    """A folder of Parquet files, one per event; it is made if need be. Exactly once: each write has its own file.
+
+    A file appears whole, under a name that is its own for good; files that begin with `.` are not finished.
+    """
+    from logline.connectors.parquet_sink import ParquetSink
+
+    return ParquetSink(path, compression)

@@ -1,4 +1,4 @@
-"""Sources that need no external system: batches at hand.
+"""Sources: batches at hand, Parquet files.
 
 >>> source = batches([pa.table({"id": [1, 2]}), pa.table({"id": [3]})])
 >>> [(batch.num_rows, offset) for batch, offset in source.read("0", None)]
@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -18,6 +19,9 @@ from logline.graph.connector import Source
 from logline.graph.operator import ArrowArray, ArrowStream, SchemaLike, Tabular
 from logline.graph.schemas import schema as read_schema
 from logline.graph.schemas import to_batches, to_table
+
+if TYPE_CHECKING:
+    from logline.connectors.parquet_source import ParquetSource
 
 Data = Tabular | Sequence[Tabular] | Callable[[], Iterable[Tabular]]
 
@@ -71,3 +75,14 @@ class Batches(Source):
 def batches(data: Data, *, schema: SchemaLike | None = None) -> Batches:
     """A source of tables (pyarrow, pandas, polars): a list, or a function that gives an iterable of them."""
     return Batches(data, schema)
+
+
+def parquet(path: str | os.PathLike[str], *, schema: SchemaLike | None = None) -> ParquetSource:
+    """A source of Parquet files: one, the `*.parquet` of a folder, or a pattern; read in the order of their names.
+
+    All have the same columns; `schema` is needed only where there may be no file. What is there when the pipeline
+    is started is read; a file must not change until it has been.
+    """
+    from logline.connectors.parquet_source import ParquetSource
+
+    return ParquetSource(path, schema)

@@ -96,9 +96,7 @@ class SourceMachine(Machine):
                 self.pending.outputs.append(self.outbox.end(port))
 
     def _read(self) -> None:
-        for _ in range(len(self._turn)):
-            name = self._turn[0]
-            self._turn.rotate(-1)
+        for name in self._whose_turn():
             if self._may_read(name):
                 known = self.partitions[name]
                 if not self.spec.replayable:
@@ -106,6 +104,13 @@ class SourceMachine(Machine):
                 known.reading = True
                 self._do(do.Read(name, known.progress.offset, fresh=not known.opened))
                 known.opened = True
+
+    def _whose_turn(self) -> list[PartitionName]:
+        if not self.spec.in_turn:
+            return list(self._turn)
+        while self._turn and self.partitions[self._turn[0]].progress.ended:
+            self._turn.popleft()
+        return [self._turn[0]] if self._turn else []
 
     def _may_read(self, name: PartitionName) -> bool:
         known = self.partitions[name]

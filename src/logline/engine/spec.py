@@ -69,6 +69,8 @@ class InstanceSpec:
     partitions: tuple[PartitionName, ...] = ()
     replayable: bool = True
     destructive: bool = False
+    in_turn: bool = False
+    """Whether one partition is read to its end before the next."""
     until_now: bool = False
     stateless: bool = False
     concurrency: int = 1
@@ -76,7 +78,7 @@ class InstanceSpec:
     on_error: OnError = "stop"
     retry: RetrySpec = RetrySpec()
     keep: frozenset[PortName] = frozenset()
-    """Ports whose events are never collected here: `errors`, and those in a lineage scope (R12)."""
+    """Ports whose events are never collected here: `errors`, those in a lineage scope (R12), kept writes."""
     lineage: bool = False
     collect: bool = True
     limits: Limits = Limits()

@@ -31,6 +31,8 @@ class Source(ABC):
     destructive: bool = False
     gather: bool = True
     """Whether small batches may be put together into one event, within the `rows` and `within` of the source."""
+    in_turn: bool = False
+    """Whether partitions are read one after the other, in their order, rather than side by side."""
 
     def partitions(self) -> Sequence[str]:
         """What can be read independently; stable names, since they key the progress."""
@@ -64,6 +66,8 @@ class Sink(ABC):
     """
 
     guarantee: Guarantee
+    kept: bool = False
+    """Whether its write actions stay in the log; `Run.result` reads them from there."""
     _GUARANTEES: ClassVar[tuple[Guarantee, ...]] = ("positioned", "guarded", "named", "at_least_once")
 
     def open(self, scope: str) -> None:

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from typing import Literal
 
@@ -197,6 +198,8 @@ class InlineEngine:
         self.threads: list[threading.Thread] = []
         self._left_seen = 0
         self._looked = wall_clock()
+        self._pristine = {name: deepcopy(p.op) for name, p in parts.items()}
+        """What a life begins with after a crash: an operator that no earlier life has touched."""
         self.hosts = {name: _Host(self, p) for name, p in parts.items()}
 
     # ---- from any thread ------------------------------------------------------------------------------
@@ -337,7 +340,8 @@ class InlineEngine:
         old = self.hosts[instance]
         if old.over is None:
             old.leave("fenced")
-        host = self.hosts[instance] = _Host(self, old.parts)
+        fresh = replace(old.parts, op=deepcopy(self._pristine[instance]))
+        host = self.hosts[instance] = _Host(self, fresh)
         host.counters = old.counters
         self._restarts[instance] += 1
         host.stimuli.append(on.Started())

@@ -51,11 +51,13 @@ def start(
         logger.info("pipeline %r keeps its log in memory: it is gone with this process", graph.name)
     _admit(store, graph, resume)  # before the lease: a run that is refused must not fence another one
     parts = parts_of(graph, store.log_id, until_now=until == "now")
+    _refuse_gaps(store, graph, parts)
     lease = store.lease(uuid.uuid4().hex[:8], takeover=takeover)
     try:
         # Once more, for nothing changes any more: another run may have begun between the look and the lease.
         for change in _admit(store, graph, resume):
             logger.info("pipeline %r has changed: %s", graph.name, change)
+        _check_journals(store, parts)
         _begin_new_branches(store, graph, parts)
         store.set_meta(meta_of(graph, parts))
         if takeover:
@@ -72,6 +74,24 @@ def start(
     except BaseException:
         lease.release()
         raise
+
+
+def _check_journals(store: Store, parts: Mapping[InstanceName, Parts]) -> None:
+    """Journal against journal (R14): nobody has taken what its sender does not have. A log of which one journal
+    was restored from an older copy, or lost its tail with the power, would go on with wrong results."""
+    for part in parts.values():
+        for channel in part.spec.inputs:
+            head = store.read(channel.sender).head(channel.out)
+            needs = store.read(channel.receiver).needs(channel.name)
+            if needs.left:
+                continue
+            there = set(store.read(channel.sender).stored(channel.out)) if needs.members else set()
+            if needs.position.ssn > head.last or any(ssn not in there for ssn in needs.members):
+                raise LogError(
+                    f"the log is damaged: {channel.receiver!r} has taken events of {channel.sender}.{channel.out} "
+                    f"that the journal of {channel.sender!r} does not hold. Restore the whole log from one copy, or begin "
+                    "with a fresh log"
+                )
 
 
 def _processes(
@@ -135,6 +155,21 @@ def _admit(store: Store, graph: Graph, resume: Resume) -> list[str]:
         listed = "".join(f"\n  - {change}" for change in changes.refused)
         raise PipelineChanged(f"pipeline {graph.name!r} can't go on with this log; what changed:{listed}")
     return changes.accepted
+
+
+def _refuse_gaps(store: Store, graph: Graph, parts: Mapping[InstanceName, Parts]) -> None:
+    """A partition that was not read to its end and is gone (a file, say) would be left out without a word."""
+    meta, known = store.meta(), store.instances()
+    for name, actions in ({} if meta is None else meta.graph.get("actions", {})).items():
+        if name not in parts or name not in known:
+            continue
+        reads = store.read(name).image().reads
+        gone = [p for p in actions if p not in parts[name].spec.partitions and not (p in reads and reads[p].ended)]
+        if gone:
+            raise PipelineChanged(
+                f"pipeline {graph.name!r} can't go on with this log: source {name!r} has not read all of "
+                f"{', '.join(actions[p] for p in gone)}, and it is gone; bring it back, or take a fresh log"
+            )
 
 
 def _finished(store: Store, instances: Collection[InstanceName]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from logline.engine.image import Output
+from logline.engine.spec import write_port
 from logline.errors import BadName, Collected, LogError
 from logline.graph.model import ERRORS_SCHEMA
 from logline.names import (
@@ -22,6 +23,7 @@ from logline.names import (
     LogId,
     PortName,
     Ssn,
+    TargetName,
     event_name,
     parse_events,
     port_name,
@@ -106,6 +108,20 @@ def open_log(url: str) -> Log:
         there = f"there are {', '.join(known)}" if known else "a log in memory is gone with its process"
         raise LogError(f"there is no such log in this process; {there}")
     return Log(store, url)
+
+
+def kept_writes(store: Store, instance: InstanceName, target: TargetName) -> pa.Table:
+    """The write actions of a target that stay in the log (`Sink.kept`), as far as they are known to be done."""
+    reader, port = store.read(instance), write_port(target)
+    image = reader.image()
+    if image.head(port).base > 1:
+        raise Collected(
+            f"the first {image.head(port).base - 1} writes of {instance!r} are collected: "
+            "its sink was not one that keeps them when they were made"
+        )
+    done = [Ssn(number) for number in range(1, image.written.get(target, 0) + 1)]
+    batches = [write.payload for write in reader.pick(port, done)]
+    return pa.Table.from_batches(batches) if batches else pa.table({})
 
 
 def _stored(reader: Reader, port: PortName) -> list[Output]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from logline.engine.spec import ChannelSpec, InstanceSpec, Limits, RetrySpec
+from logline.engine.spec import ChannelSpec, InstanceSpec, Limits, RetrySpec, write_port
 from logline.graph.connector import Sink, Source
 from logline.graph.durations import duration
 from logline.graph.lineage_paths import enabled_ports
@@ -58,6 +58,7 @@ def parts_of(
         kept = {ERRORS} | (set(traced.outputs) if traced is not None else set())
         # Where a scope starts nothing is captured, but a query ends there and wants the events.
         kept |= {scope.start[1] for scope in graph.scopes if scope.start and scope.start[0] == node.name}
+        kept |= {write_port(target) for target, sink in node.targets.items() if sink.kept}
         spec = InstanceSpec(
             name=InstanceName(node.name),
             log_id=log_id,
@@ -95,6 +96,7 @@ def _with_code(node: Node, spec: InstanceSpec, until_now: bool) -> Parts:
             partitions=tuple(PartitionName(p) for p in source.partitions()),
             replayable=source.replayable or source.destructive,
             destructive=source.destructive,
+            in_turn=source.in_turn,
             until_now=until_now,
         )
         return replace(parts, spec=spec, source=source)

@@ -155,6 +155,7 @@ class ProcessEngine:
             "path": sys.path,
             "log": self._url,
             "level": logger.getEffectiveLevel(),
+            "group": worker.group,
             "faults": os.environ.get("LOGLINE_FAULT", "") if worker.restarts == 0 else "",
             "parts": base64.b64encode(cloudpickle.dumps(worker.parts)).decode(),
         }

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any
 
 import pyarrow as pa
 
@@ -23,7 +22,7 @@ from logline.graph.model import Graph
 from logline.graph.operator import Duration
 from logline.names import InstanceName, OperatorName, TargetName
 from logline.runtime.engine import Engine
-from logline.runtime.log import Log
+from logline.runtime.log import Log, kept_writes
 from logline.runtime.parts import Parts
 from logline.runtime.status import OperatorStatus, Status, logged_status
 
@@ -131,28 +130,26 @@ class Run:
             pass  # the run may end before it hears of it
 
     def result(self, sink: str) -> pa.Table:
-        """What a `collect()` sink holds; `sink` is the operator's name, or `operator.target`."""
+        """What a `collect()` sink has got so far, by whatever run on this log, in whatever process; without columns
+        before its first write. `sink` is the operator's name, or `operator.target`."""
         name, _, target = sink.partition(".")
         node = self._graph.nodes.get(OperatorName(name))
-        found: Any = None
-        if node is not None and node.targets:
-            if not target and len(node.targets) == 1:
-                (found,) = node.targets.values()
-            else:
-                found = node.targets.get(TargetName(target))
-        if not hasattr(found, "table"):
+        targets = {} if node is None else node.targets
+        if not target and len(targets) == 1:
+            (target,) = targets
+        found = targets.get(TargetName(target))
+        if found is None or not found.kept:
             kept = [
                 str(n.name) if len(n.targets) == 1 else f"{n.name}.{t}"
                 for n in self._graph.nodes.values()
                 for t, s in n.targets.items()
-                if hasattr(s, "table")
+                if s.kept
             ]
             raise BadName(
                 f"{sink!r} is not a sink whose result can be had; "
                 + (f"there are {', '.join(kept)}" if kept else "only sinks.collect() keeps one, and there is none")
             )
-        table: pa.Table = found.table()
-        return table
+        return kept_writes(self.log.store, InstanceName(name), TargetName(target))
 
 
 _SLICE = 0.1

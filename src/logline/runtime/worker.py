@@ -81,7 +81,9 @@ def serve(commands: int, reports: int) -> None:
     def report() -> None:
         status = engine.status()
         quiet = engine.quiet()
-        speaker.say(status={n: _plain(asdict(o)) for n, o in status.operators.items()}, quiet=quiet)
+        plain = {n: _plain(asdict(o)) for n, o in status.operators.items()}
+        speaker.say(status=plain, quiet=quiet)
+        store.put_status(first["group"], {"pid": os.getpid(), "phase": status.phase, "operators": plain})
 
     for work in (obey, beat):
         threading.Thread(target=work, name=f"logline-{work.__name__}", daemon=True).start()

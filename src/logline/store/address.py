@@ -6,6 +6,7 @@ An address may hold a password, so no message repeats more of it than its kind.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from logline.errors import LogError
 from logline.store.memory import find_memory, memory_names, open_memory
@@ -15,7 +16,7 @@ _LATER = {"postgres": "PostgreSQL", "postgresql": "PostgreSQL"}
 _KINDS = "'memory:NAME' or 'lmdb:PATH', for example 'lmdb:orders.log'"
 
 
-def open_store(url: str | None, *, durability: str = "disk") -> Store:
+def open_store(url: str | None, *, durability: Literal["disk", "process"] | None = None) -> Store:
     """The store at that address, made if it is not there; None is a fresh one in memory."""
     if url is None:
         return open_memory("")
@@ -24,7 +25,7 @@ def open_store(url: str | None, *, durability: str = "disk") -> Store:
         return open_memory(place)
     from logline.store.lmdb.folder import LmdbStore
 
-    return LmdbStore(Path(place), durability="process" if durability == "process" else "disk")
+    return LmdbStore(Path(place), durability=durability)
 
 
 def find_store(url: str) -> Store | None:

@@ -81,7 +81,7 @@ class _Twin:
         node = Node(_OP, None, self.op, tuple(PortName(p) for p in inputs), outputs, self.sinks, self.options)
         links = tuple(Connection(OperatorName(port), OUT, _OP, PortName(port)) for port in inputs)
         graph = Graph("drive", {_OP: node}, links)
-        parts = parts_of(graph, self.store.log_id, limits=Limits(ack_after=1), collect=False)
+        parts = parts_of(graph, self.store.log_id, limits=Limits(ack_after=0), collect=False)
         self.stage = Stage(parts, self.store, now=micros(NOON), stubs=self.stubs)
         return self.stage
 

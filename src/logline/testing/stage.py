@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from random import Random
 from typing import Any
-
-import cloudpickle
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
@@ -119,7 +118,7 @@ class Stage:
     ) -> None:
         self.parts = parts
         self.stubs = stubs or {}
-        self._shipped = {name: cloudpickle.dumps(p.op) for name, p in parts.items() if p.op is not None}
+        self._pristine = {name: deepcopy(p.op) for name, p in parts.items()}
         self.store = store
         self.now = now
         self.seed = seed
@@ -131,10 +130,13 @@ class Stage:
         self.lives = {name: StageLife(self, p) for name, p in parts.items()}
 
     def fresh(self, parts: Parts) -> Parts:
-        """As in a process of its own, a life gets a copy of the operator: what an earlier one left in it is gone."""
+        """As in a process of its own, a life gets a copy of the operator: what an earlier one left in it is gone.
+
+        A deep copy, not a pickled one: loading a class by value would change the author's class in this process.
+        """
         if parts.op is None:
             return parts
-        return replace(parts, op=cloudpickle.loads(self._shipped[parts.spec.name]))
+        return replace(parts, op=deepcopy(self._pristine[parts.spec.name]))
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop of async user code; runs only while the stage lets it."""

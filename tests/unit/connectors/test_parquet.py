@@ -184,7 +184,7 @@ def test_one_flipped_bit_of_what_the_sink_wrote_is_noticed(tmp_path):
     data[data.index((1500).to_bytes(8, "little"))] ^= 1
     path.write_bytes(data)
     source = sources.parquet(tmp_path)
-    with pytest.raises(ConnectorError, match="it may be damaged: .*[cC][rR][cC]|checksum"):
+    with pytest.raises(ConnectorError, match=r"it may be damaged: .*(CRC|checksum)"):
         rows(source)
 
 

@@ -132,14 +132,19 @@ def _locked(path: Path) -> bool:
 class LmdbStore:
     """All journals of one pipeline, under one folder."""
 
-    def __init__(self, folder: Path, *, durability: Durability = "disk", create: bool = True) -> None:
+    def __init__(self, folder: Path, *, durability: Durability | None = None, create: bool = True) -> None:
         self.folder = folder.absolute()
         about = read_json(self.folder / "log.json")
         if about is None:
             if not create:
                 raise LogError(f"there is no log in {folder}")
-            about = self._create(durability)
+            about = self._create(durability or "disk")
         self._check(about)
+        if durability not in (None, about["durability"]):
+            raise LogError(
+                f"the log in {folder} was made with durability={about['durability']!r} and can't be changed to "
+                f"{durability!r}: say durability={about['durability']!r}, or begin with a fresh log"
+            )
         self.log_id = LogId(about["log_id"])
         self.durability: Durability = about["durability"]
         self.slow = self.durability == "disk"

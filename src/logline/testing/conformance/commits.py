@@ -15,7 +15,7 @@ from logline.errors import CodecError, EngineError, Fenced
 from logline.names import OUT, ChannelName, InstanceName, PartitionName, PortName, Serial, Ssn, TargetName
 from logline.store.seam import Store
 from logline.testing.conformance.base import HOURLY, OpenLog, StoreSuite
-from logline.testing.conformance.model import Model, Scribe, exact
+from logline.testing.conformance.model import Model, Scribe, batch, exact, row
 from logline.testing.conformance.random_steps import JournalMachine
 
 ORDERS = ChannelName("orders.out>hourly.in")
@@ -107,11 +107,15 @@ class CommitRules(StoreSuite):
     def test_an_older_life_is_fenced_off_and_changes_nothing(self, store: Store) -> None:
         old = Scribe(store, HOURLY)
         old.commit(old.emit(2))
+        zombie = Step(outputs=[row(OUT, 3, 99, 79, payload=batch(-3))], state=b"zombie")
+        old.number(zombie)
         new = Scribe(store, HOURLY, old.model)
         with pytest.raises(Fenced):
-            old.journal.commit(old.number(old.emit(5)))
+            old.journal.commit(zombie)
         new.check()
-        new.commit(new.emit(1))
+        new.commit(new.emit(2))  # the same events, made by the newer life
+        with pytest.raises(Fenced):
+            old.journal.commit(zombie)
         new.check()
 
     def test_a_fenced_journal_stays_fenced(self, store: Store) -> None:

@@ -207,7 +207,8 @@ class World:
             elif isinstance(action, do.Wake):
                 self._wakes.append((action.at, self.counts["move"], actor))
             elif isinstance(action, do.Halt):
-                raise Violation(f"HALT {actor.name}: {action.failure.message} {action.failure.traceback}")
+                failure = action.failure
+                raise Violation(f"HALT {actor.name}: {failure.kind}: {failure.message} {failure.traceback}")
             else:
                 actor.todo.append(action)
 
