@@ -89,7 +89,8 @@ def _check_journals(store: Store, parts: Mapping[InstanceName, Parts]) -> None:
             if needs.position.ssn > head.last or any(ssn not in there for ssn in needs.members):
                 raise LogError(
                     f"the log is damaged: {channel.receiver!r} has taken events of {channel.sender}.{channel.out} "
-                    f"that the journal of {channel.sender!r} does not hold. Restore the whole log from one copy, or begin "
+                    f"that the journal of {channel.sender!r} does not hold."
+                    " Restore the whole log from one copy, or begin "
                     "with a fresh log"
                 )
 

@@ -290,7 +290,7 @@ def remembered(model: Model) -> dict[Any, Any]:
     return {key: inset for key, inset in model.done.items() if key[1] >= model.forgotten.get(key[0], 1)}
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(st.data(), st.booleans())
 def test_steps_that_share_a_commit_are_the_same_as_one_after_the_other(data: st.DataObject, stateless: bool) -> None:
     apart, together = Model(), Model()

@@ -7,6 +7,7 @@ it is. The map is large and sparse: it costs address space, not memory or disk.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -22,6 +23,8 @@ from logline.engine.image import Output
 from logline.errors import LogError
 from logline.names import PortName
 
+_NO_ROOM = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO))
+"""How LMDB says that a write did not go through; a short write is an input/output error to it."""
 MAP = 1 << 40
 """One TiB of address space for each journal."""
 
@@ -132,15 +135,13 @@ class Environment:
             try:
                 with self._env.begin(write=True, buffers=True) as txn:
                     yield txn
-            except (lmdb.MapFullError, lmdb.DiskError) as error:
+            except lmdb.Error as error:
+                if not isinstance(error, lmdb.MapFullError) and not any(text in str(error) for text in _NO_ROOM):
+                    raise _damaged(self.path, error) from error
                 raise LogFull(
-                    f"no room to write to {self.path}: {error}. What was committed before is safe; "
+                    f"no room to write to {self.path}: {error}. What was committed before is safe: "
                     "make room and run the pipeline again"
                 ) from error
-            except lmdb.Error as error:
-                raise _damaged(self.path, error) from error
-            except OSError as error:
-                raise LogFull(f"can't write to {self.path}: {error}. Make room and run the pipeline again") from error
 
     def own(self) -> None:
         """A worker process that writes a journal holds its lock file. One that still does when another claims the

@@ -1,0 +1,184 @@
+"""What the embedded log does beyond the seam: damage, other boots, other formats, a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import stat
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import logline as ll
+from logline.engine.image import Output, Step
+from logline.errors import LogError
+from logline.names import OUT, InstanceName, Serial, Ssn
+from logline.store.lmdb.folder import LmdbStore
+
+ORDERS = InstanceName("orders")
+ROOT = Path(__file__).parents[3]
+
+
+def event(ssn: int) -> Output:
+    batch = pa.record_batch({"n": list(range(ssn, ssn + 50))})
+    return Output(OUT, Ssn(ssn), batch, 50, batch.nbytes, ssn * batch.nbytes, Serial(0))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A log with one journal of twenty events, closed."""
+    store = LmdbStore(tmp_path / "log", durability="process")
+    journal = store.claim(ORDERS)
+    for n in range(1, 21):
+        journal.commit(Step(number=n, outputs=[event(n)]))
+    journal.close()
+    store.close()
+    return tmp_path / "log"
+
+
+def test_the_folder_is_private(folder: Path) -> None:
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "journals" / "orders" / "data.mdb").stat().st_mode) == 0o600
+
+
+def test_another_boot_is_refused_for_process(folder: Path) -> None:
+    about = json.loads((folder / "log.json").read_text())
+    (folder / "log.json").write_text(json.dumps({**about, "boot": "another"}))
+    with pytest.raises(LogError, match="has been started anew since"):
+        LmdbStore(folder)
+
+
+def test_another_boot_is_fine_for_disk(tmp_path: Path) -> None:
+    LmdbStore(tmp_path / "log", durability="disk").close()
+    about = json.loads((tmp_path / "log" / "log.json").read_text())
+    (tmp_path / "log" / "log.json").write_text(json.dumps({**about, "boot": "another"}))
+    LmdbStore(tmp_path / "log").close()
+
+
+def test_another_durability_is_refused(folder: Path) -> None:
+    with pytest.raises(LogError, match="durability='process' and can't be changed to 'disk'"):
+        LmdbStore(folder, durability="disk")
+
+
+def test_another_format_is_refused(folder: Path) -> None:
+    about = json.loads((folder / "log.json").read_text())
+    (folder / "log.json").write_text(json.dumps({**about, "format": 99}))
+    with pytest.raises(LogError, match="has format 99, this version of Logline reads 1"):
+        LmdbStore(folder)
+
+
+def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(LogError, match="is not empty and holds no log"):
+        LmdbStore(tmp_path)
+
+
+def damaged(folder: Path, rnd: random.Random) -> Iterator[str]:
+    """Ways to damage the journal, each on a fresh copy."""
+    data = folder / "journals" / "orders" / "data.mdb"
+    whole = data.read_bytes()
+    for _ in range(18):
+        at = rnd.randrange(len(whole))
+        data.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << rnd.randrange(8))]) + whole[at + 1 :])
+        yield f"bit flipped at {at}"
+    for _ in range(6):
+        size = rnd.randrange(len(whole))
+        data.write_bytes(whole[:size])
+        yield f"cut to {size} of {len(whole)}"
+
+
+def test_damage_is_found_or_harmless(folder: Path) -> None:
+    """Never a wrong result, never a hang, never a crash of the process."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    seen: Counter[str] = Counter()
+    for how in damaged(folder, random.Random(seed)):
+        child = subprocess.run(
+            [sys.executable, "-m", "tests.unit.store.damage", str(folder)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert child.returncode == 0, f"{how}: {child.stderr}"
+        outcome = child.stdout.split()[0]
+        assert outcome in ("refused", "right"), f"{how}: {child.stdout}"
+        seen[outcome] += 1
+    assert seen["refused"] > 0
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from tests.unit.store.test_lmdb import ORDERS, event
+from logline.engine.image import Step
+from logline.names import OUT, Ssn
+from logline.store.lmdb.environment import LogFull
+from logline.store.lmdb.folder import LmdbStore
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = LmdbStore(Path(sys.argv[1]))
+journal = store.claim(ORDERS)
+size = (Path(sys.argv[1]) / "journals" / "orders" / "data.mdb").stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40_000, resource.RLIM_INFINITY))
+n = 20
+try:
+    while True:
+        n += 1
+        journal.commit(Step(number=n, outputs=[event(n)]))
+except LogFull as error:
+    print("full", "make room" in str(error).lower())
+assert store.read(ORDERS).head(OUT).last == n - 1
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+journal.commit(Step(number=n, outputs=[event(n)]))
+found = store.read(ORDERS).events(OUT, Ssn(0), limit=1 << 20, max_bytes=1 << 40)
+print([e.payload["n"][0].as_py() for e in found] == list(range(1, n + 1)))
+"""
+
+
+def test_a_full_disk(folder: Path) -> None:
+    """A clear error; what was committed is there, and it goes on when there is room."""
+    child = subprocess.run(
+        [sys.executable, "-c", FULL, str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.stdout == "full True\nTrue\n", child.stderr
+
+
+def test_journals_against_each_other(tmp_path: Path) -> None:
+    """One journal restored from an older copy: the receiver has taken what its sender does not hold."""
+    p = ll.Pipeline("sales")
+    orders = p.source("orders", ll.sources.batches([pa.record_batch({"n": [n]}) for n in range(20)]))
+    orders.sink("store", ll.sinks.collect())
+    url = f"lmdb:{tmp_path / 'log'}"
+    p.run(url, engine="inline")
+    store = LmdbStore(tmp_path / "log")
+    for name in ("orders", "store"):  # as if both still ran
+        journal = store.claim(InstanceName(name))
+        assert journal.image.left
+        journal.close()
+    store.close()
+    shutil.rmtree(tmp_path / "log" / "journals" / "orders")
+    from logline.store.lmdb import rows
+    from logline.store.lmdb.environment import acquire, release
+
+    env = acquire((tmp_path / "log" / "journals" / "store").absolute(), sync=False)
+    with env.write() as txn:
+        header = rows.Header(*rows.unpack(txn.get(rows.HEADER)))
+        txn.put(rows.HEADER, rows.pack(header._replace(left=False)))
+    release(env)
+    with pytest.raises(LogError, match=r"'store' has taken events of orders\.out"):
+        p.run(url, engine="inline")
