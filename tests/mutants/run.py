@@ -23,6 +23,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -59,7 +60,8 @@ CHECKS = (
             "tests/protocol/test_logio_examples.py",
             "tests/protocol/test_logio_tables.py",
             "tests/unit/engine/test_outbox.py",
-            "tests/unit/runtime",
+            "tests/unit/runtime/test_resume.py",
+            "tests/unit/runtime/test_run.py",
         ),
         120,
     ),
@@ -91,15 +93,20 @@ def headline(patch: Path) -> tuple[str, str]:
     return found[1], found[2]
 
 
-def judge(patch: Path | None, checks: tuple[Check, ...] = CHECKS) -> Verdict:
+def copy_tree(source: Path, copy: Path) -> None:
+    """What the checks need, nothing else."""
+    for name in TREE:
+        if (source / name).is_dir():
+            shutil.copytree(source / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source / name, copy / name)
+
+
+def judge(tree: Path, patch: Path | None, checks: tuple[Check, ...] = CHECKS) -> Verdict:
     """Runs the checks on a copy of the tree, broken by the patch, until one fails."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder).resolve()
-        for name in TREE:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, copy / name)
-            else:
-                shutil.copy2(ROOT / name, copy / name)
+        copy_tree(tree, copy)
         if patch is not None:
             # Not as part of a repository around the temporary folder, where paths would be silently skipped.
             away = {**os.environ, "GIT_CEILING_DIRECTORIES": str(copy.parent)}
@@ -174,13 +181,15 @@ def main() -> int:
     patches = sorted(p for p in HERE.glob("*.patch") if p.name.startswith(given.only))
     if not patches:
         raise SystemExit(f"no mutant is named {given.only}...")
-    with ThreadPoolExecutor(given.jobs) as pool:
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(given.jobs) as pool:
+        tree = Path(folder).resolve()
+        copy_tree(ROOT, tree)  # the same for all, though somebody edits a file meanwhile
         verdicts = []
-        for verdict in pool.map(judge, patches):
+        for verdict in pool.map(partial(judge, tree), patches):
             verdicts.append(verdict)
             print(f"{len(verdicts)}/{len(patches)} {verdict.patch.stem}: {verdict.text}", file=sys.stderr, flush=True)
         used = {v.check for v in verdicts if v.check is not None}
-        sound = list(pool.map(judge, [None] * len(used), [(check,) for check in used]))
+        sound = list(pool.map(lambda check: judge(tree, None, (check,)), used))
     print(table(verdicts, markdown=given.markdown))
     caught = sum(v.caught for v in verdicts)
     print(f"\n{caught} passed, {len(verdicts) - caught} failed")

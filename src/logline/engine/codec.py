@@ -201,10 +201,19 @@ def canonical(inset: InsetId) -> bytes:
     return encode(inset)
 
 
+def _whole(text: str) -> bool:
+    """Whether a text has no half characters, which could not be written."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def check_inset(inset: object) -> InsetId:
     """An input set id is a str, an int, an aware datetime, or a flat tuple of these."""
     kind = type(inset)
-    if kind is str or kind is int:
+    if kind is int or (kind is str and (inset.isascii() or _whole(inset))):  # type: ignore[attr-defined, arg-type]
         return inset  # type: ignore[return-value]
     if kind is datetime and inset.tzinfo is not None:  # type: ignore[attr-defined]
         _zone(inset)  # type: ignore[arg-type]

@@ -72,7 +72,12 @@ class UserError(Exception):
 def failure_of(error: BaseException, retry_on: tuple[type[BaseException], ...] = ()) -> Failure:
     """An exception as text, without the engine's own frames above it."""
     text = "".join(traceback.format_exception(error))
-    return Failure(type(error).__name__, str(error), text, isinstance(error, retry_on))
+    return Failure(type(error).__name__, _loggable(str(error)), _loggable(text), isinstance(error, retry_on))
+
+
+def _loggable(text: str) -> str:
+    """Text may hold halves of characters (from a file name, say) that no log can."""
+    return text.encode(errors="replace").decode()
 
 
 class DeskContext(Context[Any]):

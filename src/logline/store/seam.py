@@ -27,7 +27,8 @@ class Journal(Protocol):
     def commit(self, step: Step) -> None:
         """All of the step or nothing (R1). Raises Fenced if a newer incarnation has claimed the journal (R10).
 
-        Repeating a commit of the same number after a lost answer changes nothing.
+        Repeating a commit of the same number after a lost answer changes nothing; a number out of turn is an
+        EngineError.
         """
 
     def close(self) -> None:

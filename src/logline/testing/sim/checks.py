@@ -196,7 +196,7 @@ class Checks:
             if opened.cause is not None and serial not in image.due:
                 raise Violation(f"DUE {name} set {serial} is due and not in the list")
             for member in opened.members:
-                if member.ssn > image.positions[member.channel].ssn:
+                if member.ssn > image.positions.get(member.channel, Position()).ssn:
                     raise Violation(f"MEMBER {name} {member} above the position")
         open_ids = [o.id for o in image.sets.values() if o.cause is None]
         if len(set(open_ids)) != len(open_ids):
