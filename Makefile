@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: setup test lint format soak mutants bench lock clean help
+.PHONY: setup demo test lint format soak mutants bench lock clean help
 
 setup: $(STAMP)  ## make .venv from the lock file (only when the lock or pyproject.toml changed)
 
@@ -39,6 +39,9 @@ soak: setup  ## 100,000 crash schedules in the simulator; stops and goes on wher
 
 mutants: setup  ## break each rule on purpose; every mutant must be caught by a test
 	$(BIN)/python tests/mutants/run.py $(ARGS)
+
+demo: setup  ## LOG.io's Figure 1 with a process per operator, one of them killed midway
+	$(BIN)/python examples/figure1.py $(ARGS)
 
 bench: setup  ## measure; writes JSON to benchmarks/results
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -26,4 +26,7 @@ class Engine(Protocol):
 
     def abandon(self) -> None: ...
 
+    def pid(self, instance: InstanceName) -> int | None:
+        """The process that hosts an instance now."""
+
     def restart(self, instance: InstanceName, done: Callable[[], None]) -> None: ...

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+import os
 import queue
 import threading
 import time
@@ -396,6 +397,10 @@ class InlineEngine:
             thread.join(max(until - time.monotonic(), 0))
             if thread.is_alive():
                 logger.warning("thread %s is still in user code; what it does is not part of the run", thread.name)
+
+    def pid(self, instance: InstanceName) -> int | None:
+        """The process that hosts an instance now: this one."""
+        return os.getpid() if self.hosts[instance].over is None else None
 
     def quiet(self) -> bool:
         """Whether nobody has anything to do until something comes from outside."""

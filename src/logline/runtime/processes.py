@@ -100,10 +100,10 @@ class ProcessEngine:
 
         self._events.put(kill)
 
-    def pid(self, instance: str) -> int | None:
+    def pid(self, instance: InstanceName) -> int | None:
         """The process that hosts an instance now."""
         for worker in self.workers.values():
-            if InstanceName(instance) in worker.parts and worker.process is not None:
+            if instance in worker.parts and worker.process is not None:
                 return worker.process.pid
         return None
 

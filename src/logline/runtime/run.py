@@ -116,6 +116,12 @@ class Run:
                     )
         return self.status()
 
+    def process(self, operator: str) -> int | None:
+        """The id of the process in which an operator lives now; None if it does not."""
+        if InstanceName(operator) not in self._parts:
+            raise BadName(f"there is no operator {operator!r}; there are {', '.join(self._parts)}")
+        return None if self._engine is None or self._over.is_set() else self._engine.pid(InstanceName(operator))
+
     def restart(self, operator: str) -> None:
         """Drops the operator's life as a crash would, and begins a new one, while the others go on."""
         name = InstanceName(operator)

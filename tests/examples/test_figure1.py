@@ -1,0 +1,25 @@
+"""The demo: one operator is killed midway, the result equals a plain aggregate, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_demo_kills_an_operator_and_gets_it_right(tmp_path: Path) -> None:
+    child = subprocess.run(
+        [sys.executable, "examples/figure1.py", "150000"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.returncode == 0, child.stdout + child.stderr
+    assert "killed the process of 'hourly'" in child.stdout
+    assert "equal to a plain aggregate" in child.stdout
+    assert list(tmp_path.iterdir()) == []
