@@ -23,6 +23,9 @@ from logline.runtime.wire import Speaker, listen
 
 HEARTBEAT = 0.5
 """Seconds between two reports; their own thread makes them, so that slow user code does not delay them."""
+SWITCH = 0.0002
+"""Seconds after which a busy thread lets others run: reads and writes have threads of their own, and with Python's
+default of 5 ms each of their turns would cost that much while the loop is busy."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -60,6 +63,7 @@ def serve(commands: int, reports: int) -> None:
     from logline.store.lmdb import environment
 
     environment.worker_process = True
+    sys.setswitchinterval(SWITCH)
     faults.arm(first["faults"])
     logger = logging.getLogger("logline")
     logger.setLevel(first["level"])

@@ -25,8 +25,8 @@ from logline.names import PortName
 
 _NO_ROOM = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO))
 """How LMDB says that a write did not go through; a short write is an input/output error to it."""
-MAP = 1 << 40
-"""One TiB of address space for each journal."""
+MAP = 1 << 38
+"""256 GiB of address space for each journal: several hundred of them fit into a process."""
 
 
 class LogFull(LogError):
@@ -100,6 +100,10 @@ class Environment:
                 create=True,
                 mode=0o600,
             )
+        except lmdb.MemoryError as error:
+            raise LogError(
+                f"{path} can't be opened: this process has no address space left for it. Close other logs first"
+            ) from error
         except lmdb.Error as error:
             raise _damaged(path, error) from error
         self._fill_up()
@@ -208,20 +212,23 @@ def _damaged(path: Path, error: Exception) -> LogError:
 
 
 _open: dict[Path, Environment] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
+"""Reentrant: the garbage collector may close a store that was dropped while this very thread holds it."""
 
 
 def acquire(path: Path, *, sync: bool) -> Environment:
     """The environment at that path; LMDB must not open a file twice in a process."""
     with _lock:
-        found = _open.get(path)
-        if found is not None and found.pid != os.getpid():
-            raise LogError("a log can't be used across a fork: start worker processes with spawn")
-        if found is None:
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            found = _open[path] = Environment(path, sync=sync)
-        found.users += 1
-        return found
+        while True:
+            found = _open.get(path)
+            if found is not None and found.pid != os.getpid():
+                raise LogError("a log can't be used across a fork: start worker processes with spawn")
+            if found is None:
+                path.mkdir(parents=True, exist_ok=True, mode=0o700)
+                found = _open[path] = Environment(path, sync=sync)
+            found.users += 1
+            if _open.get(path) is found:
+                return found  # and not closed just now, with the last store that used it
 
 
 def release(env: Environment) -> None:

@@ -1,0 +1,173 @@
+"""Throughput of source -> map -> sink in three processes with events of about 10 KB, at saturation.
+
+- `process`, `disk`: Logline on the embedded log, every event logged twice on its way
+- `tcp`: the same functions over TCP and Arrow IPC, unlogged, batched alike
+- `file`: what an append of the same bytes to a plain file with as many syncs would allow
+
+The map function decodes, computes one column with Arrow and encodes. The rate is that of the sink between its first
+and its last event, so that starting processes does not count. Variants are interleaved and repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import logline as ll
+from benchmarks.measure import write
+
+EVENTS = int(os.environ.get("RELAY_EVENTS", "20000"))
+ROWS = 600
+REPEATS = int(os.environ.get("RELAY_REPEATS", "3"))
+TWO = pa.scalar(2.0)
+
+
+def batches() -> Iterator[pa.RecordBatch]:
+    """Events of about 9.6 KB."""
+    base = pa.record_batch({"n": pa.array(range(ROWS), pa.int64()), "x": pa.array([float(n) for n in range(ROWS)])})
+    for _ in range(EVENTS):
+        yield base
+
+
+def work(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """One column is computed."""
+    return batch.set_column(1, "x", pc.multiply(batch.column(1), TWO))
+
+
+class Clocked(ll.Sink):
+    """Writes nothing, and notes when its first and last events came."""
+
+    guarantee = "named"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.first = 0.0
+        self.count = 0
+
+    def write(self, batch: pa.RecordBatch, number: int, write_id: str) -> None:
+        if number == 1:
+            self.first = time.perf_counter()
+        self.count += 1
+        if number == EVENTS:
+            spent = time.perf_counter() - self.first
+            Path(self.path).write_text(json.dumps({"seconds": spent, "events": self.count}))
+
+
+def logged(durability: Any) -> float:
+    """Events per second through Logline."""
+    with tempfile.TemporaryDirectory() as folder:
+        p = ll.Pipeline("relay")
+        source = p.source("source", ll.sources.batches(batches), rows=1 << 20)
+        source.map_batches("map", work).sink("sink", Clocked(f"{folder}/result"))
+        p.start(f"lmdb:{folder}/log", engine="processes", durability=durability).wait()
+        found = json.loads(Path(f"{folder}/result").read_text())
+    assert found["events"] == EVENTS
+    return EVENTS / found["seconds"]  # type: ignore[no-any-return]
+
+
+def _send(out: socket.socket, run: list[pa.RecordBatch]) -> None:
+    parts = []
+    for batch in run:
+        body = batch.serialize()
+        parts += [len(body).to_bytes(8, "big"), body]
+    out.sendall(b"".join(bytes(p) for p in parts))
+
+
+def _receive(peer: socket.socket, schema: pa.Schema) -> Iterator[list[pa.RecordBatch]]:
+    rest = b""
+    while data := peer.recv(1 << 20):
+        rest += data
+        at, run = 0, []
+        while len(rest) - at >= 8:
+            size = int.from_bytes(rest[at : at + 8], "big")
+            if len(rest) - at - 8 < size:
+                break
+            run.append(pa.ipc.read_record_batch(pa.py_buffer(rest[at + 8 : at + 8 + size]), schema))
+            at += 8 + size
+        rest = rest[at:]
+        if run:
+            yield run
+
+
+def _relay_source(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port)) as out:
+        run: list[pa.RecordBatch] = []
+        for batch in batches():
+            run.append(batch)
+            if len(run) == 64:
+                _send(out, run)
+                run = []
+        _send(out, run)
+
+
+def _relay_map(listener: socket.socket, port: int) -> None:
+    schema = next(batches()).schema
+    peer, _ = listener.accept()
+    with peer, socket.create_connection(("127.0.0.1", port)) as out:
+        for run in _receive(peer, schema):
+            _send(out, [work(batch) for batch in run])
+
+
+def tcp() -> float:
+    """Events per second of the same functions, unlogged, over sockets."""
+    spawn = multiprocessing.get_context("spawn")
+    ends = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    ports = [end.getsockname()[1] for end in ends]
+    workers = [
+        spawn.Process(target=_relay_map, args=(ends[0], ports[1])),
+        spawn.Process(target=_relay_source, args=(ports[0],)),
+    ]
+    for worker in workers:
+        worker.start()
+    peer, _ = ends[1].accept()
+    count, first = 0, 0.0
+    with peer:
+        for run in _receive(peer, next(batches()).schema):
+            if count == 0:
+                first = time.perf_counter()
+            count += len(run)
+    rate = count / (time.perf_counter() - first)
+    for worker in workers:
+        worker.join()
+    for end in ends:
+        end.close()
+    assert count == EVENTS
+    return rate
+
+
+def main() -> None:
+    """Measures, prints and writes the JSON."""
+    variants = {"tcp": tcp, "process": lambda: logged("process"), "disk": lambda: logged("disk")}
+    found: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(REPEATS):
+        for name, run in variants.items():
+            found[name].append(run())
+            print(f"{name:<8} {found[name][-1]:>9.0f} events/s", flush=True)
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    for name in ("process", "disk"):
+        print(f"{name} / tcp = {medians[name] / medians['tcp']:.2f}")
+    write(
+        "relay",
+        {
+            "unit": "events per second at the sink",
+            "events": EVENTS,
+            "results": {n: {"median": medians[n], "min": min(v), "max": max(v)} for n, v in found.items()},
+            "ratios": {name: medians[name] / medians["tcp"] for name in ("process", "disk")},
+        },
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
