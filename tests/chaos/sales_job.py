@@ -85,8 +85,13 @@ def pipeline(database: str) -> ll.Pipeline:
 
 
 def main() -> None:
-    log, database = sys.argv[1:]
-    run = pipeline(database).start(f"lmdb:{log}", engine="inline", durability="process")
+    log, database, engine = (*sys.argv[1:], "inline")[:3]
+    run = pipeline(database).start(f"lmdb:{log}", engine=engine, durability="process")
+    if engine == "processes":
+        names = ("orders", "checked", "hourly", "store")
+        while None in (pids := [run.process(name) for name in names]) and run.status().phase == "running":
+            pass
+        print(*pids, flush=True)
     print("running", flush=True)
     print(run.wait().phase, flush=True)
 

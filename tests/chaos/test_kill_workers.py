@@ -7,6 +7,8 @@ import os
 import random
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ import logline as ll
 from logline.store.faults import POINTS
 
 PATIENCE = 120
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -113,3 +116,49 @@ def test_nothing_is_left_behind(run: ll.Run, tmp_path: Path) -> None:
     assert not [pid for pid in pids if pid is not None and alive(pid)]
     assert list((tmp_path / "log" / "bells").iterdir()) == []
     assert sorted(p.name for p in (tmp_path / "log").iterdir() if p.name.startswith("lease")) == ["lease"]
+
+
+def driver(folder: Path, database: Path) -> tuple[subprocess.Popen[str], list[int]]:
+    """A driver in a process of its own, with its workers' pids."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.chaos.sales_job", str(folder / "log"), str(database), "processes"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    pids = [int(pid) for pid in process.stdout.readline().split()]
+    assert process.stdout.readline() == "running\n"
+    return process, pids
+
+
+def test_the_driver_is_killed_and_the_run_resumed(tmp_path: Path, database: Path) -> None:
+    process, pids = driver(tmp_path, database)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    until(lambda: not [pid for pid in pids if alive(pid)])  # they go with their driver
+    again, _ = driver(tmp_path, database)
+    out, _ = again.communicate(timeout=PATIENCE)
+    assert (again.returncode, out) == (0, "finished\n")
+    assert totals(database) == expected()
+
+
+def test_ctrl_c_stops_in_order(tmp_path: Path, database: Path) -> None:
+    process, pids = driver(tmp_path, database)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE)
+    until(lambda: not [pid for pid in pids if alive(pid)])
+    with start(tmp_path, database) as run:  # the lease is free again
+        assert run.wait(PATIENCE).phase == "finished"
+    assert totals(database) == expected()
+
+
+def test_a_second_run_on_a_log_in_use(run: ll.Run, tmp_path: Path, database: Path) -> None:
+    with pytest.raises(ll.errors.LogInUse, match="takeover=True"):
+        start(tmp_path, database)
+    log = f"lmdb:{tmp_path / 'log'}"
+    with pipeline(str(database)).start(log, engine="processes", durability="process", takeover=True) as other:
+        assert other.wait(PATIENCE).phase == "finished"
+        assert run.wait(PATIENCE).phase in ("stopped", "finished")
+    assert totals(database) == expected()

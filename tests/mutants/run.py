@@ -60,6 +60,7 @@ CHECKS = (
             "tests/protocol/test_logio_examples.py",
             "tests/protocol/test_logio_tables.py",
             "tests/unit/engine/test_outbox.py",
+            "tests/unit/engine/test_writing.py",
             "tests/unit/runtime/test_resume.py",
             "tests/unit/runtime/test_run.py",
         ),
