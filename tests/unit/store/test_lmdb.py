@@ -178,7 +178,7 @@ def test_journals_against_each_other(tmp_path: Path) -> None:
     env = acquire((tmp_path / "log" / "journals" / "store").absolute(), sync=False)
     with env.write() as txn:
         header = rows.Header(*rows.unpack(txn.get(rows.HEADER)))
-        txn.put(rows.HEADER, rows.pack(header._replace(left=False)))
+        rows.put(txn, rows.HEADER, rows.pack(header._replace(left=False)))
     release(env)
     with pytest.raises(LogError, match=r"'store' has taken events of orders\.out"):
         p.run(url, engine="inline")

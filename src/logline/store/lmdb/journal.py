@@ -94,11 +94,10 @@ class LmdbJournal:
         self._schemas: dict[PortName, tuple[int, pa.Schema]] = {}
         with env.write() as txn:
             point(instance, "claim.inside")
-            for key, value in scan(txn, b""):
-                rows.check(key, bytes(value))
+            rows.verify(txn)
             header = load_header(txn)
             header = header._replace(incarnation=header.incarnation + 1)
-            txn.put(rows.HEADER, rows.pack(header))
+            rows.put(txn, rows.HEADER, rows.pack(header))
             self.image = load_image(txn)
             for _, value in scan(txn, b"$"):
                 port, at, raw = rows.unpack(value)
@@ -125,14 +124,14 @@ class LmdbJournal:
             if step.number != header.commits + 1:
                 raise EngineError(f"commit {step.number} after commit {header.commits}: out of turn")
             for key, value in (*schemas, *events, *plain):
-                txn.put(key, value)
+                rows.put(txn, key, value)
             for key in rows.gone_timers(step):
                 txn.delete(key)
             heads = self._moved_heads(step)
             dues = self._put_sets(txn, step, members, header)
             self._collect(txn, step, heads)
             for port, head in heads.items():
-                txn.put(b"h" + rows.hashed(port), rows.pack((port, head.last, head.total, head.base)))
+                rows.put(txn, b"h" + rows.hashed(port), rows.pack((port, head.last, head.total, head.base)))
             header = header._replace(
                 commits=step.number,
                 serial=max(header.serial, step.serial),
@@ -140,7 +139,7 @@ class LmdbJournal:
                 ended=header.ended or step.ended,
                 left=header.left or step.left,
             )
-            txn.put(rows.HEADER, rows.pack(header))
+            rows.put(txn, rows.HEADER, rows.pack(header))
             point(self._instance, "commit.inside")
         self._heads |= heads  # only once the transaction is through
         self._schemas |= fresh
@@ -188,11 +187,11 @@ class LmdbJournal:
         dues, at = header.dues, step.number << 32
         for serial, member in step.alone.items():
             dues += 1
-            txn.put(b"s" + rows.number(serial), rows.set_value(own_id(member), "ready", dues))
+            rows.put(txn, b"s" + rows.number(serial), rows.set_value(own_id(member), "ready", dues))
             self._put_member(txn, serial, member, rows.member_value(member), at)
             at += 1
         for serial, opened in step.opened.items():
-            txn.put(b"s" + rows.number(serial), rows.set_value(opened.id, None, 0))
+            rows.put(txn, b"s" + rows.number(serial), rows.set_value(opened.id, None, 0))
             for member in opened.members:
                 self._put_member(txn, serial, member, rows.member_value(member), at)
                 at += 1
@@ -203,10 +202,10 @@ class LmdbJournal:
             dues += 1
             key = b"s" + rows.number(serial)
             opened, _ = rows.read_set(get(txn, key))
-            txn.put(key, rows.set_value(opened.id, cause, dues))
+            rows.put(txn, key, rows.set_value(opened.id, cause, dues))
         for finished in step.finished:
             for member in finished.members:
-                txn.put(rows.done_key(member, finished.serial), rows.done_value(member, finished.id))
+                rows.put(txn, rows.done_key(member, finished.serial), rows.done_value(member, finished.id))
         for serial in step.done:
             self._finish(txn, serial)
         for channel, base in step.forget.items():
@@ -217,8 +216,8 @@ class LmdbJournal:
 
     @staticmethod
     def _put_member(txn: lmdb.Transaction, serial: Serial, member: Member, value: bytes, at: int) -> None:
-        txn.put(rows.member_key(serial, at), value)
-        txn.put(rows.index_key(member, serial), rows.seal(b""))
+        rows.put(txn, rows.member_key(serial, at), value)
+        rows.put(txn, rows.index_key(member, serial), b"")
 
     @staticmethod
     def _finish(txn: lmdb.Transaction, serial: Serial) -> None:
@@ -230,7 +229,7 @@ class LmdbJournal:
             member = rows.read_member(value)
             txn.delete(member_key)
             txn.delete(rows.index_key(member, serial))
-            txn.put(rows.done_key(member, serial), rows.done_value(member, opened.id))
+            rows.put(txn, rows.done_key(member, serial), rows.done_value(member, opened.id))
         for answer_key in [k for k, _ in scan(txn, b"a" + rows.number(serial))]:
             txn.delete(answer_key)
         txn.delete(b"f" + rows.number(serial))
@@ -245,7 +244,7 @@ class LmdbJournal:
             for ssn in head.pinned - pinned:
                 txn.delete(b"k" + rows.hashed(port) + rows.number(ssn))
             for ssn in pinned - head.pinned:
-                txn.put(b"k" + rows.hashed(port) + rows.number(ssn), rows.pack((port, ssn)))
+                rows.put(txn, b"k" + rows.hashed(port) + rows.number(ssn), rows.pack((port, ssn)))
             head.base, head.pinned = base, set(pinned)
 
     def close(self) -> None:

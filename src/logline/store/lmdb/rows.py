@@ -22,6 +22,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+import lmdb
 import msgspec
 
 from logline.engine import codec
@@ -52,23 +53,39 @@ class Header(NamedTuple):
     left: bool = False
 
 
-def seal(value: bytes) -> bytes:
-    """A value with its checksum."""
-    return value + _SUM.pack(zlib.adler32(value))
+def put(txn: lmdb.Transaction, key: bytes, value: bytes) -> None:
+    """A row with its checksum, which is over the key too: a row under another key is damage as well."""
+    txn.put(key, value + _SUM.pack(zlib.adler32(value, zlib.adler32(key))))
 
 
-def check(key: bytes, raw: bytes) -> None:
-    """Raises if a value is not what was written."""
-    if len(raw) < _SUM.size or _SUM.unpack_from(raw, len(raw) - 4)[0] != zlib.adler32(memoryview(raw)[:-4]):
+def verify(txn: lmdb.Transaction) -> None:
+    """Raises unless every row is what was written, under its key, in order and found by it, and none is missing.
+
+    LMDB has no checksums of its own, and a flipped bit may be in a value, in a key, or in what leads to them.
+    """
+    count, last = 0, b""
+    with txn.cursor() as cursor:
+        for found, raw in cursor:
+            key = bytes(found)
+            end = len(raw) - _SUM.size
+            view = memoryview(raw)
+            whole = end >= 0 and _SUM.unpack_from(view, end)[0] == zlib.adler32(view[:end], zlib.adler32(key))
+            if not whole or (count and key <= last) or txn.get(key) is None:
+                raise LogError(
+                    f"the log is damaged: a row of kind {key[:1].decode(errors='replace')!r} is not as written. "
+                    "Restore the log's folder from a copy, or begin with a fresh log"
+                )
+            count, last = count + 1, key
+    if count != txn.stat()["entries"]:
         raise LogError(
-            f"the log is damaged: a row of kind {key[:1].decode(errors='replace')!r} does not match its checksum. "
+            f"the log is damaged: it should have {txn.stat()['entries']} rows and has {count}. "
             "Restore the log's folder from a copy, or begin with a fresh log"
         )
 
 
 def pack(value: Any) -> bytes:
-    """A plain value, sealed."""
-    return seal(_pack(value))
+    """A plain value; `put` adds the checksum."""
+    return _pack(value)
 
 
 def unpack(raw: bytes | memoryview) -> Any:
@@ -101,8 +118,7 @@ def event_key(port: PortName, ssn: int) -> bytes:
 def event_value(output: Output, schema: int, payload: bytes | memoryview) -> bytes:
     """An event's headers and its payload."""
     head = _EVENT.pack(output.rows, output.nbytes, output.total, output.serial, schema, output.end)
-    body = b"".join((head, payload))
-    return body + _SUM.pack(zlib.adler32(body))
+    return b"".join((head, payload))
 
 
 class EventRow(NamedTuple):
@@ -174,7 +190,7 @@ def plain_puts(step: Step) -> Iterator[tuple[bytes, bytes]]:
     for channel, position in step.positions.items():
         yield b"p" + hashed(channel), pack((channel, *position))
     if step.state is not None:
-        yield b"S", seal(step.state)
+        yield b"S", step.state
     for channel, at in step.clock.items():
         yield b"c" + hashed(channel), pack((channel, at))
     for inset, timer in step.timers.items():
