@@ -1,1 +1,1 @@
-"""Benchmarks: ratios measured in one run, several repeats, with the spread. `make bench` runs them all."""
+"""Benchmarks: measured in one run, as ratios where something is compared, several repeats, with the spread. `make bench` runs them all."""

@@ -21,6 +21,8 @@ from logline.names import TargetName
 class _Queue:
     ready: deque[Output] = field(default_factory=deque)
     """Committed, in order, not yet executed; the first may be under way."""
+    nbytes: int = 0
+    """The size of what is in it."""
     last: int = 0
     """The highest number that has entered the queue."""
     done: int = 0
@@ -66,6 +68,7 @@ class Writes:
         new = queue.ready[0].ssn if queue.ready else None
         old = [w for w in writes if w.ssn > queue.done and (new is None or w.ssn < new)]
         queue.ready.extendleft(reversed(old))
+        queue.nbytes += sum(w.nbytes for w in old)
         queue.last = queue.ready[-1].ssn if queue.ready else queue.done
 
     def committed(self, step: Step) -> None:
@@ -76,6 +79,7 @@ class Writes:
                 # else: read back from the log before this life heard that its own commit was through
                 self.queues[target].last = output.ssn
                 self.queues[target].ready.append(output)
+                self.queues[target].nbytes += output.nbytes
         for target, number in step.written.items():
             self.queues[target].durable_done = number
 
@@ -105,7 +109,7 @@ class Writes:
         """Algorithm 5, step 3; the position rides with a later commit."""
         queue = self.queues[target]
         queue.under_way, queue.tries = False, 0
-        queue.ready.popleft()
+        queue.nbytes -= queue.ready.popleft().nbytes
         queue.done = pending.written[target] = number
 
     def failed(self, target: TargetName, now: int) -> bool:
@@ -135,7 +139,7 @@ class Writes:
 
     def backlog(self) -> int:
         """Bytes that are committed and not written."""
-        return sum(w.nbytes for q in self.queues.values() for w in q.ready)
+        return sum(queue.nbytes for queue in self.queues.values())
 
     def positions(self) -> dict[TargetName, int]:
         """How far each target is durably known to be written."""
