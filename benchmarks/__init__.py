@@ -1,1 +1,1 @@
-"""Benchmarks: measured in one run, as ratios where something is compared, several repeats, with the spread. `make bench` runs them all."""
+"""Benchmarks: several repeats with their spread, ratios within one run where things are compared. `make bench`."""
