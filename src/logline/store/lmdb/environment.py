@@ -174,10 +174,6 @@ class Environment:
                 os.close(self._owner)
                 self._owner = None
 
-    def reader_check(self) -> int:
-        """Frees the slots of readers that died."""
-        return self._env.reader_check()
-
     def close(self) -> None:
         """Only when nobody in this process uses it."""
         if self._owner is not None:

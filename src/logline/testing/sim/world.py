@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.janitor import Janitor
 from logline.errors import LoglineError
 from logline.names import InstanceName
 from logline.runtime.hands import Key, LoopHands
+from logline.runtime.inline import sweep
 from logline.runtime.life import Life
 from logline.runtime.parts import Parts
 from logline.store.memory import MemoryStore
@@ -340,21 +340,7 @@ class World:
         self._sweep_one(self.rnd.choice(sorted(self.finished)))
 
     def _sweep_one(self, name: InstanceName) -> None:
-        life = Life(
-            self.parts[name],
-            self.store,
-            clock=lambda: self.now,
-            report=lambda s: None,
-            settle=lambda s, k: None,
-            threads=False,
-        )
-        life.machine = Janitor(self.parts[name].spec)
-        todo = life.machine.handle(on.Started(), self.now)
-        while todo:
-            action = todo.pop(0)
-            if not isinstance(action, do.Leave):
-                for stimulus in life.execute(action):
-                    todo.extend(life.machine.handle(stimulus, self.now))
+        sweep(self.parts[name], self.store)
         self.counts["swept"] += 1
         self.checks.after_commit(name)
 
@@ -433,11 +419,3 @@ VIOLATIONS: tuple[type[BaseException], ...] = (
     IndexError,
     TypeError,
 )
-
-
-def total(counters: Iterable[Counter[Point]]) -> Counter[Point]:
-    """The sum of counters."""
-    found: Counter[Point] = Counter()
-    for counter in counters:
-        found.update(counter)
-    return found
