@@ -21,6 +21,7 @@ from logline.graph.model import Connection, Graph
 from logline.names import InstanceName, OperatorName, PortName, Ssn, event_name
 from logline.runtime.inline import InlineEngine
 from logline.runtime.log import Log
+from logline.runtime.orders import DRIVER
 from logline.runtime.parts import Parts, parts_of
 from logline.runtime.processes import ProcessEngine
 from logline.runtime.run import Run
@@ -54,6 +55,7 @@ def start(
     _refuse_gaps(store, graph, parts)
     lease = store.lease(uuid.uuid4().hex[:8], takeover=takeover)
     try:
+        store.mail(DRIVER).drop()  # orders to a run that is over
         # Once more, for nothing changes any more: another run may have begun between the look and the lease.
         for change in _admit(store, graph, resume):
             logger.info("pipeline %r has changed: %s", graph.name, change)

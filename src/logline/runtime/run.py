@@ -23,6 +23,7 @@ from logline.graph.operator import Duration
 from logline.names import InstanceName, OperatorName, TargetName
 from logline.runtime.engine import Engine
 from logline.runtime.log import Log, kept_writes
+from logline.runtime.orders import Orders
 from logline.runtime.parts import Parts
 from logline.runtime.status import OperatorStatus, Status, logged_status
 
@@ -44,9 +45,11 @@ class Run:
             threading.Thread(target=self._work, args=(engine,), name=f"logline {graph.name}", daemon=True).start()
 
     def _work(self, engine: Engine) -> None:
+        orders = Orders(engine, self.log.store, self._parts)
         try:
             engine.run()
         finally:
+            orders.close()
             if engine.lease is not None:
                 engine.lease.release()
             self._over.set()

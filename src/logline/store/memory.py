@@ -208,6 +208,37 @@ class MemoryLease:
                 self._store.holder = None
 
 
+class MemoryMailbox:
+    """A list that everyone in this process sees; a message is kept as bytes, so that nobody shares it."""
+
+    def __init__(self, store: MemoryStore, box: str) -> None:
+        self._store = store
+        self._box = box
+        self._letters: list[bytes] | None = None
+        self._seen = 0
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Appends, then rings."""
+        with self._store.lock:
+            self._store.boxes.setdefault(self._box, []).append(msgspec.json.encode(message))
+        self._store.ring(InstanceName(self._box))
+
+    def receive(self) -> list[dict[str, Any]]:
+        """What this object has not seen; after a drop it is another list."""
+        with self._store.lock:
+            letters = self._store.boxes.get(self._box)
+            if letters is not self._letters:
+                self._letters, self._seen = letters, 0
+            new = [] if letters is None else letters[self._seen :]
+            self._seen += len(new)
+        return [msgspec.json.decode(letter) for letter in new]
+
+    def drop(self) -> None:
+        """An empty box."""
+        with self._store.lock:
+            self._store.boxes.pop(self._box, None)
+
+
 class MemoryStore:
     """All journals of one pipeline, in this process."""
 
@@ -221,6 +252,7 @@ class MemoryStore:
         self._bells: dict[InstanceName, list[Callable[[], None]]] = {}
         self._meta: bytes | None = None
         self._statuses: dict[str, Mapping[str, Any]] = {}
+        self.boxes: dict[str, list[bytes]] = {}
 
     def data(self, instance: InstanceName) -> _Data:
         """The journal as it lies there; made when first asked for."""
@@ -256,6 +288,10 @@ class MemoryStore:
         listeners = self._bells.setdefault(instance, [])
         listeners.append(heard)
         return lambda: listeners.remove(heard)
+
+    def mail(self, box: str) -> MemoryMailbox:
+        """The box of that name."""
+        return MemoryMailbox(self, box)
 
     def lease(self, run: str, *, takeover: bool = False) -> MemoryLease:
         """One run at a time."""

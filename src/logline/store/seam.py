@@ -5,6 +5,7 @@
     reader = store.read(instance)        of anyone: events, members, positions, heads
     store.ring(instance)                 a hint; losing one costs a poll interval, nothing else
     store.lease(...)                     one run at a time
+    store.mail(box)                      commands and reports between processes
 
 `testing.conformance` is the suite that every implementation passes.
 """
@@ -70,6 +71,23 @@ class Lease(Protocol):
     def release(self) -> None: ...
 
 
+class Mailbox(Protocol):
+    """Commands and reports between the processes of a run: small, few, and no part of what recovery needs.
+
+    A box has a name that no operator can have, `@driver` say. It is made by the first message and outlives those
+    who send and receive; what is in it from an earlier run is dropped by whoever begins the next one.
+    """
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Appends a message, whole or not at all, and rings the box's bell."""
+
+    def receive(self) -> list[dict[str, Any]]:
+        """What has come since this object looked last, in the order of sending; at first everything there is."""
+
+    def drop(self) -> None:
+        """Empties the box. A message that is sent at the same moment may go too."""
+
+
 class Meta(NamedTuple):
     """What the log knows of the pipeline as a whole."""
 
@@ -96,6 +114,9 @@ class Store(Protocol):
 
     def on_bell(self, instance: InstanceName, heard: Callable[[], None]) -> Callable[[], None]:
         """Calls `heard` when the bell rings; returns how to stop that. A bell may be lost."""
+
+    def mail(self, box: str) -> Mailbox:
+        """The box of that name; its bell is `on_bell` of the same name."""
 
     def lease(self, run: str, *, takeover: bool = False) -> Lease:
         """Raises LogInUse if another run holds it."""

@@ -182,3 +182,15 @@ def test_journals_against_each_other(tmp_path: Path) -> None:
     release(env)
     with pytest.raises(LogError, match=r"'store' has taken events of orders\.out"):
         p.run(url, engine="inline")
+
+
+def test_a_letter_that_was_cut_off_costs_only_itself(folder: Path) -> None:
+    store = LmdbStore(folder)
+    box, reader = store.mail("@driver"), store.mail("@driver")
+    box.send({"n": 1})
+    with (folder / "mail" / "@driver.jsonl").open("ab") as file:
+        file.write(b'\n{"n": ')  # its sender was killed here
+    assert reader.receive() == [{"n": 1}]
+    box.send({"n": 3})
+    assert reader.receive() == [{"n": 3}]
+    store.close()

@@ -5,6 +5,7 @@ graph.json     what the pipeline is (R14)
 lease, lease.json   who runs it: a lock that dies with its process, and its name
 journals/      one LMDB environment per instance
 bells/         sockets          status/     one small file per group
+mail/          commands and reports, one file per box
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from logline.store.encoding import FORMAT
 from logline.store.lmdb.bells import Bells
 from logline.store.lmdb.environment import Environment, acquire, release
 from logline.store.lmdb.journal import LmdbJournal, LmdbReader
+from logline.store.lmdb.mail import FileMailbox
 from logline.store.seam import Meta
 
 Durability = Literal["disk", "process"]
@@ -222,6 +224,10 @@ class LmdbStore:
     def on_bell(self, instance: InstanceName, heard: Callable[[], None]) -> Callable[[], None]:
         """Listens."""
         return self._bells.listen(instance, heard)
+
+    def mail(self, box: str) -> FileMailbox:
+        """The box of that name."""
+        return FileMailbox(self.folder / "mail", box, lambda: self._bells.ring(InstanceName(box)))
 
     def lease(self, run: str, *, takeover: bool = False) -> LmdbLease:
         """One run at a time."""

@@ -150,6 +150,67 @@ class SharingRules(StoreSuite):
         store.claim(HOURLY)
         store.ring(HOURLY)
 
+    # ---- mail -------------------------------------------------------------------------------------------------
+
+    def test_mail_comes_once_and_in_order(self, store: Store) -> None:
+        box = store.mail("@driver")
+        assert box.receive() == []
+        store.mail("@driver").send({"do": "drain", "n": 1, "text": "two\nlines, é"})
+        box.send({"do": "stop", "n": 2})
+        wanted = [{"do": "drain", "n": 1, "text": "two\nlines, é"}, {"do": "stop", "n": 2}]
+        assert box.receive() == wanted
+        assert box.receive() == []
+        assert store.mail("@driver").receive() == wanted  # another reader begins with what is there
+        box.send({"do": "restart"})
+        assert box.receive() == [{"do": "restart"}]
+
+    def test_boxes_are_apart(self, store: Store) -> None:
+        store.mail("@group/a").send({"n": 1})
+        store.mail("@group/b").send({"n": 2})
+        assert store.mail("@group/a").receive() == [{"n": 1}]
+        assert store.mail("@driver").receive() == []
+
+    def test_mail_outlives_its_sender(self, store: Store, reopen: Callable[[], Store]) -> None:
+        store.claim(HOURLY)
+        store.mail("@driver").send({"n": 1})
+        assert reopen().mail("@driver").receive() == [{"n": 1}]
+
+    def test_a_dropped_box_is_empty_and_goes_on(self, store: Store) -> None:
+        reader, box = store.mail("@driver"), store.mail("@driver")
+        box.send({"n": 1})
+        box.send({"n": 2})
+        assert len(reader.receive()) == 2
+        box.drop()
+        box.drop()
+        assert store.mail("@driver").receive() == []
+        box.send({"n": 3})
+        assert reader.receive() == [{"n": 3}]
+
+    def test_mail_from_many_threads(self, store: Store) -> None:
+        def send(sender: int) -> None:
+            box = store.mail("@driver")
+            for n in range(50):
+                box.send({"sender": sender, "n": n, "text": "x" * 500})
+
+        threads = [threading.Thread(target=send, args=(sender,), daemon=True) for sender in range(4)]
+        reader = store.mail("@driver")
+        for thread in threads:
+            thread.start()
+        found = []
+        while any(thread.is_alive() for thread in threads):
+            found += reader.receive()
+        found += reader.receive()
+        for sender in range(4):
+            assert [m["n"] for m in found if m["sender"] == sender] == list(range(50))
+
+    def test_mail_rings(self, store: Store) -> None:
+        heard = threading.Event()
+        stop = store.on_bell(InstanceName("@driver"), heard.set)
+        store.mail("@driver").send({"n": 1})
+        if self.bells_are_reliable:
+            assert heard.wait(PATIENCE)
+        stop()
+
     # ---- lease ------------------------------------------------------------------------------------------------
 
     def test_one_run_at_a_time(self, store: Store) -> None:

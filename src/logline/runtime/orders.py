@@ -1,0 +1,66 @@
+"""Orders from other processes: `logline stop LOG` writes to the box `@driver` of the log, whoever runs it obeys.
+
+    {"do": "stop"}    {"do": "drain"}    {"do": "restart", "operator": "hourly"}
+
+The same for every engine. A bell wakes the listener; one that was lost costs a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection
+
+from logline.names import InstanceName
+from logline.runtime.engine import Engine
+from logline.store.seam import Store
+
+DRIVER = "@driver"
+"""The box of whoever holds the lease. No operator can have this name."""
+LOOK = 1.0
+"""Seconds between two looks into the box without a bell."""
+
+logger = logging.getLogger("logline")
+
+
+class Orders:
+    """Listens for as long as a run lasts."""
+
+    def __init__(self, engine: Engine, store: Store, operators: Collection[InstanceName]) -> None:
+        self._engine = engine
+        self._operators = operators
+        self._box = store.mail(DRIVER)
+        self._bell = threading.Event()
+        self._over = False
+        self._unlisten = store.on_bell(InstanceName(DRIVER), self._bell.set)
+        self._thread = threading.Thread(target=self._listen, name="logline-orders", daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        while not self._over:
+            for message in self._box.receive():
+                self._obey(message)
+            self._bell.wait(LOOK)
+            self._bell.clear()
+
+    def _obey(self, message: dict[str, object]) -> None:
+        what, operator = message.get("do"), message.get("operator")
+        if what == "stop":
+            logger.info("another process stops this run")
+            self._engine.command("stop")
+        elif what == "drain":
+            logger.info("another process drains this run")
+            self._engine.command("drain")
+        elif what == "restart" and operator in self._operators:
+            logger.info("another process asks for a restart of %r", operator)
+            self._engine.restart(InstanceName(str(operator)), lambda: None)
+        else:
+            logger.warning("another process asks for something that this run does not know: %s", message)
+
+    def close(self) -> None:
+        """The run is over; what comes now is for nobody."""
+        self._over = True
+        self._bell.set()
+        self._thread.join()
+        self._unlisten()
+        self._box.drop()

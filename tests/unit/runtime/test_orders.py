@@ -1,0 +1,80 @@
+"""Orders from another process, by mail: every engine obeys them, and old ones count for nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import logline as ll
+from logline.runtime.orders import DRIVER
+from logline.store.lmdb.folder import LmdbStore
+
+PATIENCE = 60
+ENGINES = ("inline", "processes")
+
+
+class Endless(ll.Source):
+    """Never ends by itself."""
+
+    schema = pa.schema([("n", pa.int64())])
+
+    def partitions(self) -> list[str]:
+        return ["only"]
+
+    def read(self, partition: str, offset: int | None) -> Iterator[tuple[pa.RecordBatch, int] | None]:
+        n = offset or 0
+        while True:
+            n += 1
+            yield pa.record_batch({"n": [n]}), n
+            yield None
+
+
+def endless() -> ll.Pipeline:
+    p = ll.Pipeline("endless")
+    p.source("numbers", Endless()).sink("store", ll.sinks.collect())
+    return p
+
+
+def send(log: Path, message: str) -> None:
+    """From a process of its own, as `logline stop` does."""
+    code = f"from logline.store.address import find_store\nfind_store('lmdb:{log}').mail('{DRIVER}').send({message})"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("what", ["stop", "drain"])
+def test_stop_and_drain(engine: str, what: str, tmp_path: Path) -> None:
+    with endless().start(f"lmdb:{tmp_path / 'log'}", engine=engine, durability="process") as run:
+        send(tmp_path / "log", f"{{'do': '{what}'}}")
+        assert run.wait(PATIENCE).phase == "stopped"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_restart_of_one_operator(engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with endless().start(f"lmdb:{tmp_path / 'log'}", engine=engine, durability="process") as run:
+        give_up = time.monotonic() + PATIENCE
+        while run.process("store") is None or not run.status().operators["store"].taken:
+            assert time.monotonic() < give_up
+        send(tmp_path / "log", "{'do': 'restart', 'operator': 'nobody'}")
+        send(tmp_path / "log", "{'do': 'restart', 'operator': 'store'}")
+        while run.status().operators["store"].restarts == 0:
+            assert time.monotonic() < give_up
+        assert run.status().operators["numbers"].restarts == 0
+    assert "does not know: {'do': 'restart', 'operator': 'nobody'}" in caplog.text
+
+
+def test_an_order_to_a_run_that_is_over_counts_for_nothing(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path / "log", durability="process")
+    store.mail(DRIVER).send({"do": "stop"})
+    store.close()
+    p = ll.Pipeline("short")
+    p.source("numbers", ll.sources.batches([pa.record_batch({"n": [1, 2]})])).sink("store", ll.sinks.collect())
+    run = p.run(f"lmdb:{tmp_path / 'log'}", engine="inline", durability="process")
+    assert run.status().phase == "finished"
+    assert run.result("store")["n"].to_pylist() == [1, 2]
