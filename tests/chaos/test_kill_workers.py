@@ -12,12 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.chaos.sales_job import pipeline
 from tests.chaos.test_kill_process import expected
 
 import logline as ll
+from logline.runtime.processes import ProcessEngine
 from logline.store.faults import POINTS
 
 PATIENCE = 120
@@ -35,8 +37,8 @@ def run(tmp_path: Path, database: Path) -> Iterator[ll.Run]:
         yield run
 
 
-def start(folder: Path, database: Path) -> ll.Run:
-    return pipeline(str(database)).start(f"lmdb:{folder / 'log'}", engine="processes", durability="process")
+def start(folder: Path, database: Path, durability: Any = "process") -> ll.Run:
+    return pipeline(str(database)).start(f"lmdb:{folder / 'log'}", engine="processes", durability=durability)
 
 
 def totals(database: Path) -> list[tuple[str, str, int]]:
@@ -94,17 +96,71 @@ def test_kills_at_random_times(run: ll.Run, database: Path) -> None:
     assert totals(database) == expected()
 
 
+def stopped(pid: int) -> bool:
+    """Whether it was stopped by a signal and has not gone on since."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def declare_dead(run: ll.Run, name: str) -> None:
+    """Starts the next life while the old process is still there, as a supervisor that can't reach it would."""
+    engine = run._engine
+    worker = engine.workers[name]
+    worker.process = None
+    worker.restarts += 1
+    engine._start(worker)
+
+
 def test_a_zombie_wakes_up(run: ll.Run, database: Path) -> None:
     """Stopped, replaced, and woken up again: what it still does changes nothing (R10)."""
-    engine = run._engine
-    until(lambda: engine.pid("hourly"))
-    zombie = engine.pid("hourly")
+    until(lambda: run.process("hourly"))
+    zombie = run.process("hourly")
     os.kill(zombie, signal.SIGSTOP)
-    worker = engine.workers["hourly"]
-    worker.process = None  # declared dead, as after a silence
-    engine._start(worker)
+    declare_dead(run, "hourly")
     os.kill(zombie, signal.SIGCONT)
     assert run.wait(PATIENCE).phase == "finished"
+    assert totals(database) == expected()
+
+
+@pytest.mark.parametrize("durability", ["process", "disk"])
+def test_a_process_stopped_inside_its_transaction(
+    durability: Any, tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds LMDB's lock for good. The claim of the next life kills it, and goes on (R10)."""
+    monkeypatch.setenv("LOGLINE_FAULT", "hourly:commit.inside:2:0:stop")
+    with start(tmp_path, database, durability) as run:
+        until(lambda: run.process("hourly"))
+        holder = run.process("hourly")
+        until(lambda: stopped(holder))
+        declare_dead(run, "hourly")
+        assert run.wait(PATIENCE).phase == "finished"
+        until(lambda: not alive(holder))
+    assert totals(database) == expected()
+
+
+@pytest.mark.parametrize("point", ["generate.inside", "commit.inside"])
+def test_a_process_that_makes_no_report_is_replaced(
+    point: str, tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ProcessEngine, "silence", 2.0)
+    monkeypatch.setenv("LOGLINE_FAULT", f"hourly:{point}:2:0:stop")
+    with start(tmp_path, database) as run:
+        until(lambda: run.process("hourly"))
+        silent = run.process("hourly")
+        status = run.wait(PATIENCE)
+    assert status.phase == "finished"
+    assert status.operators["hourly"].restarts >= 1
+    assert not alive(silent)
+    assert totals(database) == expected()
+
+
+def test_kills_while_it_recovers(tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second life dies in its claim, the third before it rebuilds, the fourth in its first commit."""
+    lives = ("commit.inside:2:0", "claim.inside:1:1", "rebuild.before:1:2", "commit.inside:1:3")
+    victims = ("checked", "hourly", "store")
+    monkeypatch.setenv("LOGLINE_FAULT", ",".join(f"{name}:{life}" for name in victims for life in lives))
+    with start(tmp_path, database, "disk") as run:
+        status = run.wait(PATIENCE)
+    assert {name: status.operators[name].restarts for name in victims} == dict.fromkeys(victims, len(lives))
     assert totals(database) == expected()
 
 

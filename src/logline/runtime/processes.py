@@ -32,12 +32,7 @@ from logline.runtime.wire import Speaker, listen
 from logline.store.seam import Lease, Store
 
 logger = logging.getLogger("logline")
-SILENCE = 15.0
-"""Seconds without a report after which a process counts as hanging."""
 TICK = 0.2
-CRASHES = 12
-"""Deaths in a row, each soon after the last, that stop the pipeline."""
-SOON = 5.0
 
 
 @dataclass
@@ -61,6 +56,13 @@ class Worker:
 
 class ProcessEngine:
     """Runs each group in a process of its own. The same surface as the inline engine's."""
+
+    silence = 15.0
+    """Seconds without a report after which a process counts as hanging."""
+    crashes = 12
+    """Deaths in a row, each soon after the last, that stop the pipeline."""
+    soon = 5.0
+    """Seconds of life below which a death counts as soon after the last."""
 
     def __init__(
         self,
@@ -156,7 +158,8 @@ class ProcessEngine:
             "log": self._url,
             "level": logger.getEffectiveLevel(),
             "group": worker.group,
-            "faults": os.environ.get("LOGLINE_FAULT", "") if worker.restarts == 0 else "",
+            "faults": os.environ.get("LOGLINE_FAULT", ""),
+            "life": worker.restarts,
             "parts": base64.b64encode(cloudpickle.dumps(worker.parts)).decode(),
         }
         threading.Thread(
@@ -210,9 +213,9 @@ class ProcessEngine:
     def _crashed(self, worker: Worker, code: int) -> None:
         worker.restarts += 1
         lived = time.monotonic() - worker.started
-        worker.crashes = worker.crashes + 1 if lived < SOON else 1
+        worker.crashes = worker.crashes + 1 if lived < self.soon else 1
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        if worker.crashes >= CRASHES:
+        if worker.crashes >= self.crashes:
             names = ", ".join(worker.parts)
             self._fail(
                 PipelineFailed(
@@ -222,7 +225,7 @@ class ProcessEngine:
             )
             return
         logger.warning("the process of group %s %s: it is started again", worker.group, how)
-        wait = 0.0 if worker.crashes < 3 else min(0.05 * 2 ** (worker.crashes - 3), SOON / 2)
+        wait = 0.0 if worker.crashes < 3 else min(0.05 * 2 ** (worker.crashes - 3), self.soon / 2)
         worker.retry_at = time.monotonic() + wait
 
     def _fail(self, error: PipelineFailed) -> None:
@@ -235,7 +238,7 @@ class ProcessEngine:
         for worker in self.workers.values():
             if worker.retry_at is not None and now >= worker.retry_at and not self._stop_asked:
                 self._start(worker)
-            elif worker.process is not None and now - worker.heard > SILENCE:
+            elif worker.process is not None and now - worker.heard > self.silence:
                 logger.warning("the process of group %s makes no report: it is killed", worker.group)
                 worker.heard = now
                 worker.process.send_signal(signal.SIGKILL)

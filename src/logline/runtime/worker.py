@@ -64,7 +64,7 @@ def serve(commands: int, reports: int) -> None:
 
     environment.worker_process = True
     sys.setswitchinterval(SWITCH)
-    faults.arm(first["faults"])
+    faults.arm(first["faults"], first["life"])
     logger = logging.getLogger("logline")
     logger.setLevel(first["level"])
     logger.addHandler(_Forward(speaker))

@@ -1,6 +1,8 @@
 """Named points where a test lets the process die, as a kill -9 at that very instruction would. Free when not armed.
 
-LOGLINE_FAULT="hourly:commit.inside:3"    the third time the process of `hourly` is inside a commit
+LOGLINE_FAULT="hourly:commit.inside:3"         the third time the process of `hourly` is inside a commit
+LOGLINE_FAULT="hourly:commit.inside:3:1"       the same in its second life (lives are counted from 0)
+LOGLINE_FAULT="hourly:commit.inside:3:0:stop"  it is stopped there, as by a SIGSTOP, and does not die
 """
 
 from __future__ import annotations
@@ -18,27 +20,29 @@ POINTS = (
     "write.after",
     "rebuild.before",
 )
-"""All there are: inside a claim, around and inside a commit, in user code, around an external write, in recovery."""
+"""All there are: inside a claim, around and inside a commit, in user code, around an external write, in recovery.
+Operators and sinks that a test brings along may have points of their own, whose names begin with `user.`"""
 
-_armed: dict[tuple[str, str], int] = {}
+_armed: dict[tuple[str, str], tuple[int, signal.Signals]] = {}
 
 
-def arm(text: str) -> None:
-    """Arms `instance:point:count`, several separated by commas."""
+def arm(text: str, life: int = 0) -> None:
+    """Arms `instance:point:count[:life[:stop]]`, several separated by commas; only what is meant for this life."""
     for one in filter(None, text.split(",")):
-        instance, point, count = one.rsplit(":", 2)
-        if point not in POINTS:
+        instance, point, count, *rest = one.split(":")
+        if point not in POINTS and not point.startswith("user."):
             raise ValueError(f"{point!r} is no point: there are {', '.join(POINTS)}")
-        _armed[instance, point] = int(count)
+        if int(rest[0] if rest else 0) == life:
+            _armed[instance, point] = (int(count), signal.SIGSTOP if rest[1:] == ["stop"] else signal.SIGKILL)
 
 
 def point(instance: str, name: str) -> None:
-    """Dies here if armed for it."""
+    """Dies (or stops) here if armed for it."""
     if not _armed:
         return
-    left = _armed.get((instance, name))
-    if left is None:
+    left, how = _armed.get((instance, name), (0, signal.SIGKILL))
+    if left == 0:
         return
-    _armed[instance, name] = left - 1
-    if left <= 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+    _armed[instance, name] = (left - 1, how)
+    if left == 1:
+        os.kill(os.getpid(), how)
