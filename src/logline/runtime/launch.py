@@ -28,6 +28,7 @@ from logline.runtime.run import Run
 from logline.store.address import find_store, open_store
 from logline.store.memory import MemoryStore
 from logline.store.seam import Lease, Meta, Store
+from logline.store.tables import schemas_record
 
 Resume = Literal["auto", "never", "must"]
 
@@ -122,13 +123,15 @@ def preview(graph: Graph, operator: OperatorName, port: PortName, rows: int) -> 
 
 
 def meta_of(graph: Graph, parts: Mapping[InstanceName, Parts]) -> Meta:
-    """What the log remembers of the pipeline: its graph, and the texts of its read actions for the tables."""
+    """What the log remembers of the pipeline: its graph, and for those who read the log the texts of its read actions
+    and the schemas of its ports."""
     actions = {
         name: {p: part.source.describe(p) for p in part.spec.partitions}
         for name, part in parts.items()
         if part.source is not None
     }
-    return Meta(graph.name, {**record(graph), "actions": actions})
+    schemas = schemas_record({name: node.outputs for name, node in graph.nodes.items()})
+    return Meta(graph.name, {**record(graph), "actions": actions, "schemas": schemas})
 
 
 def recorded(log: str) -> dict[str, Any] | None:

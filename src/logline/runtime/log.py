@@ -8,7 +8,7 @@ log.read("hourly:12..40")
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -31,6 +31,9 @@ from logline.names import (
 from logline.store.address import find_store, known_logs
 from logline.store.seam import Reader, Store
 from logline.store.tables import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Log:
@@ -92,6 +95,13 @@ class Log:
                 tables.append(pa.Table.from_batches([event.payload]))
                 names += [event_name(InstanceName(name), ERRORS, event.ssn)] * event.rows
         return pa.concat_tables(tables).add_column(0, "event", pa.array(names, pa.string()))
+
+    def frame(self, spark: SparkSession, port: str, *, names: bool = False) -> DataFrame:
+        """The records of a port's events as a DataFrame, `log.frame(spark, "hourly.out")`: what the log holds when
+        Spark reads it, in the executors. `names` adds the columns `event_id` and `ssn`."""
+        from logline.spark.frames import frame  # Spark is an extra
+
+        return frame(self.store, self.url, spark, port, names=names)
 
     def _record(self) -> Mapping[str, Any]:
         meta = self.store.meta()

@@ -13,10 +13,11 @@ A table is a look at journals that may go on growing: each row is true of some i
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -24,7 +25,7 @@ import pyarrow as pa
 from logline.engine import codec
 from logline.engine.image import Image, Member, Output, Position, Progress, own_id
 from logline.engine.spec import write_port
-from logline.errors import Collected
+from logline.errors import BadName, Collected
 from logline.graph.lineage_paths import Enabled, enabled_ports
 from logline.graph.model import Connection, Graph, Node, Scope
 from logline.names import (
@@ -43,7 +44,8 @@ from logline.names import (
 from logline.store.seam import Reader, Store
 
 Record = Mapping[str, Any]
-"""What `Meta.graph` holds: `graph.evolve.record`, and the texts of the read actions under "actions"."""
+"""What `Meta.graph` holds: `graph.evolve.record`, the texts of the read actions under "actions", and the exact schema
+of each port under "schemas"."""
 
 _TEXT = pa.string()
 EVENT_LOG = pa.schema(
@@ -65,10 +67,10 @@ STATE = pa.schema([(c, _TEXT) for c in ("state_id", "op_id", "state")])
 EVENT_LINEAGE = pa.schema([(c, _TEXT) for c in ("event_id", "send_op", "send_port", "inset_id")])
 
 
-def event_log(store: Store, record: Record) -> pa.Table:
+def event_log(store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table:
     """Every event on every connection with its status and input set; reads and writes among them."""
     rows: list[tuple[Any, ...]] = []
-    for name, known in record["operators"].items():
+    for name, known in _operators(record, only):
         instance = InstanceName(name)
         reader = store.read(instance)
         if _stages(known):
@@ -95,13 +97,13 @@ def event_log(store: Store, record: Record) -> pa.Table:
     return _table(rows, EVENT_LOG)
 
 
-def event_data(store: Store, record: Record) -> pa.Table:
+def event_data(store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table:
     """The payload of every event and write action that is not collected, as an Arrow IPC stream.
 
     The effect of a read that is not replayable is staged on the port itself: its row has a reference.
     """
     rows: list[tuple[Any, ...]] = []
-    for name, known in record["operators"].items():
+    for name, known in _operators(record, only):
         reader = store.read(InstanceName(name))
         if _stages(known):
             for partition, progress in _reads(reader, record, name):
@@ -115,10 +117,10 @@ def event_data(store: Store, record: Record) -> pa.Table:
     return _table(rows, EVENT_DATA)
 
 
-def read_action(store: Store, record: Record) -> pa.Table:
+def read_action(store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table:
     """The latest read action of each connection (partition) of a source."""
     rows = []
-    for name in record["operators"]:
+    for name, _ in _operators(record, only):
         texts = record.get("actions", {}).get(name, {})
         for partition, progress in _reads(store.read(InstanceName(name)), record, name):
             status = "incomplete" if progress.status == "incomplete" else "complete"
@@ -127,10 +129,10 @@ def read_action(store: Store, record: Record) -> pa.Table:
     return _table(rows, READ_ACTION)
 
 
-def state(store: Store, record: Record) -> pa.Table:
+def state(store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table:
     """The latest global state of each operator that has one, as JSON; of a source, its offsets."""
     rows = []
-    for name, known in record["operators"].items():
+    for name, known in _operators(record, only):
         reader = store.read(InstanceName(name))
         image = reader.image()
         text = None
@@ -144,11 +146,11 @@ def state(store: Store, record: Record) -> pa.Table:
     return _table(rows, STATE)
 
 
-def event_lineage(store: Store, record: Record) -> pa.Table:
+def event_lineage(store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table:
     """Which input set an output event was made from, where lineage is captured (LOG.io 3.1 and 7.3)."""
     rows = []
     for name, enabled in _enabled(record).items():
-        if not enabled.inputs or not enabled.outputs:
+        if not enabled.inputs or not enabled.outputs or (only is not None and name not in only):
             continue
         reader = store.read(InstanceName(name))
         events = [e for port in sorted(enabled.outputs) for e in _events(reader, port) if e.serial]
@@ -162,13 +164,46 @@ def event_lineage(store: Store, record: Record) -> pa.Table:
     return _table(rows, EVENT_LINEAGE)
 
 
-TABLES: Mapping[str, Callable[[Store, Record], pa.Table]] = {
+class MakeTable(Protocol):
+    """Makes one of the tables; `only` restricts it to the rows that have these operators as their sender."""
+
+    def __call__(self, store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table: ...
+
+
+TABLES: Mapping[str, MakeTable] = {
     "event_log": event_log,
     "event_data": event_data,
     "read_action": read_action,
     "state": state,
     "event_lineage": event_lineage,
 }
+
+
+SCHEMAS: Mapping[str, pa.Schema] = {
+    "event_log": EVENT_LOG,
+    "event_data": EVENT_DATA,
+    "read_action": READ_ACTION,
+    "state": STATE,
+    "event_lineage": EVENT_LINEAGE,
+}
+
+
+def schemas_record(outputs: Mapping[OperatorName, Mapping[PortName, pa.Schema]]) -> dict[str, dict[str, str]]:
+    """The schemas of all ports as `Meta.graph` holds them: in Arrow's form, since a type's text can't be read."""
+    return {
+        str(name): {str(port): base64.b64encode(schema.serialize()).decode() for port, schema in ports.items()}
+        for name, ports in outputs.items()
+    }
+
+
+def port_schema(record: Record, name: str, port: str) -> pa.Schema:
+    """The schema of a port; BadName says which operators and ports there are."""
+    operators = record["operators"]
+    if name not in operators:
+        raise BadName(f"there is no operator {name!r}; there are {', '.join(operators)}")
+    if port not in operators[name]["outputs"]:
+        raise BadName(f"{name!r} has no port {port!r}; it has {', '.join(operators[name]['outputs'])}")
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record["schemas"][name][port])))
 
 
 def inset_text(inset: InsetId, serial: Serial) -> str:
@@ -226,15 +261,21 @@ class _Sets:
         return text if any(member.channel in channels for member in members) else None
 
 
-def _events(reader: Reader, port: PortName) -> list[Output]:
-    """The port's events that are visible and not collected, the end left out."""
-    found: list[Output] = []
+def stored_events(reader: Reader, port: PortName, first: int = 1, last: int | None = None) -> Iterator[Output]:
+    """The port's events that are visible and not collected, the end left out; `first` to `last` of them."""
     for ssn in reader.stored(port):
+        if ssn < first or (last is not None and ssn > last):
+            continue
         try:
-            found += reader.pick(port, [ssn])
+            (event,) = reader.pick(port, [ssn])
         except Collected:
             continue  # since the look at `stored`
-    return [event for event in found if not event.end]
+        if not event.end:
+            yield event
+
+
+def _events(reader: Reader, port: PortName) -> list[Output]:
+    return list(stored_events(reader, port))
 
 
 def _writes(reader: Reader, known: Record) -> Iterator[tuple[TargetName, Output]]:
@@ -289,6 +330,10 @@ def _state_text(raw: bytes) -> str:
         return msgspec.json.encode(value).decode()
     except TypeError:  # keys that JSON does not have
         return json.dumps(repr(value))
+
+
+def _operators(record: Record, only: Collection[str] | None) -> list[tuple[str, Any]]:
+    return [(name, known) for name, known in record["operators"].items() if only is None or name in only]
 
 
 # ---- the graph ------------------------------------------------------------------------------------------

@@ -1,0 +1,5 @@
+"""Logline on Spark."""
+
+from logline.spark.datasource import register
+
+__all__ = ["register"]

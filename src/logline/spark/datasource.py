@@ -1,0 +1,207 @@
+"""The log as a data source of Spark: its tables, and the events of a port with their records.
+
+    logline.spark.register(spark)             # a session of logline.session() knows it already
+    spark.read.format("logline").option("log", "lmdb:sales.log").option("table", "event_log").load()
+    spark.read.format("logline").option("log", "lmdb:sales.log").option("port", "hourly.out").load()
+
+Options: `log`, the address of the log; either `table`, one of LOG.io's tables, or `port`; with `port` also `names`:
+"true" puts the columns `event_id` (as in the tables) and `ssn` before those of the records.
+
+The executors read: a table by operator, a port by ranges of events. What is read is what the log holds when Spark
+plans the query; an event that is collected before its turn comes is left out. Nothing is written, so that a running
+pipeline does not notice.
+
+Spark makes the objects of this module in processes that are forked, so a log is opened for the length of a call and
+never kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from logline.errors import BadName, LogError, OptionError
+from logline.names import OUT, InstanceName, PortName, event_name, port_name
+from logline.spark.types import as_spark_arrow, cast
+from logline.store.address import find_store
+from logline.store.seam import Store
+from logline.store.tables import SCHEMAS, TABLES, port_schema, stored_events
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMAT = "logline"
+TASK_BYTES = 64 << 20
+"""What one task reads of a port, about."""
+_OPTIONS = ("log", "table", "port", "names")
+_TRUTHS = {"true": True, "false": False}
+_NAMES = [pa.field("event_id", pa.string(), nullable=False), pa.field("ssn", pa.int64(), nullable=False)]
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `spark.read.format("logline")` known to a session; once more does no harm."""
+    spark.dataSource.register(LogSource)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the options ask for."""
+
+    log: str
+    table: str | None
+    instance: InstanceName
+    port: PortName
+    names: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Wanted:
+        """Reads the options; an OptionError names the one that is wrong."""
+        given = {key.lower(): value for key, value in options.items()}
+        for key in given:
+            if key not in _OPTIONS:
+                raise OptionError(f"option {key!r}: the format {FORMAT!r} has the options {', '.join(_OPTIONS)}")
+        log = given.get("log")
+        if not log:
+            raise OptionError("option 'log' is missing: give the address of a log, as in 'lmdb:/data/sales.log'")
+        table, port = given.get("table"), given.get("port")
+        if (table is None) == (port is None):
+            raise OptionError("give one of the options 'table' (as in 'event_log') and 'port' (as in 'hourly.out')")
+        names = _TRUTHS.get(given.get("names", "false").lower())
+        if names is None:
+            raise OptionError(f"option 'names': {given['names']!r} is neither 'true' nor 'false'")
+        kind, colon, place = log.partition(":")
+        if kind == "lmdb" and colon and place:
+            # As the session's own process sees it: the executors may have another working directory.
+            log = f"lmdb:{Path(place).absolute()}"
+        elif kind == "memory":
+            raise OptionError(
+                "option 'log': a log in memory can't be seen by the processes of Spark: use Log.frame(spark, port)"
+            )
+        if table is not None:
+            if table not in TABLES:
+                raise OptionError(f"option 'table': there is no table {table!r}; there are {', '.join(TABLES)}")
+            if "names" in given:
+                raise OptionError("option 'names' goes with 'port': the tables have the names of events anyway")
+            return cls(log, table, InstanceName(""), OUT, False)
+        operator, _, out = (port or "").partition(".")
+        return cls(log, None, InstanceName(operator), PortName(out or OUT), names)
+
+    def open(self) -> Store:
+        """The log, to be closed after the call that needs it."""
+        store = find_store(self.log)
+        if store is None:
+            raise LogError(
+                f"option 'log': there is no log at {self.log} on this machine"
+                " (a log in a folder is read on the machine where it lies)"
+            )
+        return store
+
+    def arrow_schema(self, store: Store) -> pa.Schema:
+        """The columns, as Spark has them."""
+        if self.table is not None:
+            return SCHEMAS[self.table]
+        try:
+            schema = port_schema(graph_of(store), self.instance, self.port)
+        except BadName as error:
+            raise OptionError(f"option 'port': {error}") from None
+        return frame_schema(schema, port_name(self.instance, self.port), names=self.names)
+
+
+def frame_schema(schema: pa.Schema, where: str, *, names: bool) -> pa.Schema:
+    """The schema of a port's frame, as Spark has it."""
+    found = as_spark_arrow(schema, where)
+    taken = [field.name for field in _NAMES if field.name in found.names]
+    if names and taken:
+        raise OptionError(
+            f"option 'names': {where} has a column {taken[0]!r} of its own; leave the option out or rename the column"
+        )
+    return pa.schema([*_NAMES, *found]) if names else found
+
+
+def frame_batches(
+    store: Store, instance: InstanceName, port: PortName, schema: pa.Schema, *, names: bool, span: tuple[int, int]
+) -> Iterator[pa.RecordBatch]:
+    """The events of a port with SSNs in `span`, in order, each as a batch of the schema of its frame."""
+    for event in stored_events(store.read(instance), port, *span):
+        batch = event.payload
+        if names:
+            own = [pa.repeat(event_name(instance, port, event.ssn), event.rows), pa.repeat(event.ssn, event.rows)]
+            fields = [*_NAMES, *batch.schema]
+            batch = pa.RecordBatch.from_arrays([*own, *batch.columns], schema=pa.schema(fields))
+        yield cast(batch, schema)
+
+
+def graph_of(store: Store) -> Mapping[str, Any]:
+    """What the log remembers of its pipeline."""
+    meta = store.meta()
+    if meta is None:
+        raise LogError("the log has not been used: start a pipeline on it first")
+    return meta.graph
+
+
+class LogSource(DataSource):
+    """`spark.read.format("logline")`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self.wanted = Wanted.of(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        with closing(self.wanted.open()) as store:
+            return from_arrow_schema(self.wanted.arrow_schema(store))
+
+    def reader(self, schema: StructType) -> LogReader:
+        return LogReader(self.wanted)
+
+
+class Piece(InputPartition):
+    """What one task reads: an operator's part of a table, or a run of events."""
+
+    def __init__(self, operator: str, first: int = 1, last: int = 0) -> None:
+        super().__init__((operator, first, last))
+        self.operator = operator
+        self.first = first
+        self.last = last
+
+
+class LogReader(DataSourceReader):
+    """Plans in the driver, reads in the executors."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+
+    def partitions(self) -> Sequence[Piece]:
+        wanted = self.wanted
+        with closing(wanted.open()) as store:
+            if wanted.table is not None:
+                return [Piece(name) for name in graph_of(store)["operators"]]
+            head = store.read(wanted.instance).head(wanted.port)
+            count = head.last - head.base + 1
+            # Events that are not collected lie anywhere between base and last; the bytes of all bound theirs.
+            pieces = max(1, min(count, -(-head.total // TASK_BYTES)))
+            bounds = [head.base + count * k // pieces for k in range(pieces + 1)]
+            return [Piece(wanted.instance, bounds[k], bounds[k + 1] - 1) for k in range(pieces)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Piece)
+        wanted = self.wanted
+        with closing(wanted.open()) as store:
+            schema = wanted.arrow_schema(store)
+            if wanted.table is not None:
+                table = TABLES[wanted.table](store, graph_of(store), only=[partition.operator])
+                yield from table.to_batches()
+                return
+            span = (partition.first, partition.last)
+            yield from frame_batches(store, wanted.instance, wanted.port, schema, names=wanted.names, span=span)

@@ -1,0 +1,34 @@
+"""A port's events as a DataFrame; what `Log.frame` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from logline.errors import DefinitionError
+from logline.names import OUT, InstanceName, PortName, port_name
+from logline.spark.datasource import FORMAT, frame_batches, frame_schema, graph_of, register
+from logline.store.memory import MemoryStore
+from logline.store.seam import Store
+from logline.store.tables import port_schema
+
+
+def frame(store: Store, url: str, spark: Any, port: str, *, names: bool = False) -> DataFrame:
+    """The records of the events that `port` holds, read by Spark's executors.
+
+    A log in memory is one that only this process sees: its events are handed over to Spark from here.
+    """
+    if not isinstance(spark, SparkSession):
+        raise DefinitionError(f"frame(): {spark!r} is not a SparkSession: write log.frame(spark, port)")
+    operator, _, out = port.partition(".")
+    instance, out = InstanceName(operator), PortName(out or OUT)
+    schema = frame_schema(port_schema(graph_of(store), instance, out), port_name(instance, out), names=names)
+    if isinstance(store, MemoryStore):
+        span = (1, store.read(instance).head(out).last)
+        batches = frame_batches(store, instance, out, schema, names=names, span=span)
+        return spark.createDataFrame(pa.Table.from_batches(batches, schema=schema))
+    register(spark)
+    reader = spark.read.format(FORMAT).option("log", url).option("port", f"{instance}.{out}")
+    return reader.option("names", str(names).lower()).load()
