@@ -65,6 +65,7 @@ from logline.runtime import launch
 
 if TYPE_CHECKING:
     from logline.runtime.run import Run
+    from logline.spark.sql import FrameFn
 
 Engine = Literal["spark", "inline", "processes"]
 Durability = Literal["disk", "process"]
@@ -199,6 +200,27 @@ class Stream:
             )
         keys = {inputs[0]: by} if by else {}
         return self.pipeline.operator(name, op, {inputs[0]: self}, by=keys, targets=targets, **options)
+
+    def sql(
+        self,
+        name: str,
+        fn: FrameFn,
+        window: Window | None = None,
+        *,
+        schema: SchemaLike | None = None,
+        **options: Unpack[Options],
+    ) -> Stream:
+        """Applies `fn`, a function from DataFrame to DataFrame, to each event or to the events of each window, as a
+        Spark job.
+
+        Without `schema=` Spark is asked what `fn` makes of an empty DataFrame; that needs a session, now. The
+        operator lives in the driver's process; with `concurrency` several jobs run at once.
+        """
+        from logline.spark.sql import sql_operator  # Spark is an extra
+
+        declared = None if schema is None else _made(name, read_schema, schema)
+        op = _made(name, sql_operator, name, fn, window, declared)
+        return self._then(name, op, resolve(name, "operator", options))
 
     def sink(self, name: str, target: Sink, **options: Unpack[Options]) -> None:
         """Writes each event to `target`, in order, once."""

@@ -1,6 +1,6 @@
 """Ready-made operators, on the public Operator API alone."""
 
-from logline.operators.aggregates import Aggregates
+from logline.operators.aggregates import Aggregates, Parts, Reduction
 from logline.operators.blocks import BlockAggregate
 from logline.operators.mapping import Filter, MapBatches, MapFn, Union, Where
 from logline.operators.rebatch import Rebatch
@@ -18,7 +18,9 @@ __all__ = [
     "MapBatches",
     "MapFn",
     "MapRows",
+    "Parts",
     "Rebatch",
+    "Reduction",
     "Row",
     "RowFn",
     "SinkOperator",

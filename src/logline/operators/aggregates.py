@@ -13,6 +13,7 @@ columns and computed on one thread, so that equal sets give equal outputs, also 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +36,18 @@ _MERGE = {"sum": "sum", "count": "sum", "min": "min", "max": "max"}
 Parts = tuple[pa.Table, ...]
 _MANY = 16
 """Partials of one set before they are merged: a merge per event would cost as much as the partial itself."""
+
+
+class Reduction(Protocol):
+    """What is made of the records of a set: aggregates, or whatever else can be gathered batch by batch."""
+
+    def add(self, parts: Parts, batch: Batch) -> Parts:
+        """The parts of a set with one more batch; pure, since recovery repeats it."""
+
+    def result(self, parts: Parts) -> pa.Table: ...
+
+    def output(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of `result`, for records of this one."""
 
 
 class Aggregates:
@@ -78,6 +91,10 @@ class Aggregates:
         columns = [partial[key] for key in self._keys]
         columns += [self._value(partial, column, fn) for column, fn in self.agg.values()]
         return pa.Table.from_arrays(columns, names=[*self.by, *self.agg])
+
+    def result(self, parts: Parts) -> pa.Table:
+        """What a set with these partials comes to."""
+        return self.final(self.merge(parts))
 
     def output(self, schema: pa.Schema) -> pa.Schema:
         """The schema of `final` for this input; SchemaError if a column or its type won't do."""

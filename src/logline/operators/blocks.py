@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from logline.graph.operator import Context, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
-from logline.operators.aggregates import Aggregates, Parts
+from logline.operators.aggregates import Parts, Reduction
 from logline.operators.windows import Events
 
 
@@ -32,7 +32,7 @@ class BlockAggregate(Operator[Parts, Block]):
 
     State = Block
 
-    def __init__(self, window: Events, aggregates: Aggregates) -> None:
+    def __init__(self, window: Events, aggregates: Reduction) -> None:
         self.window = window
         self.aggregates = aggregates
 
@@ -65,6 +65,6 @@ class BlockAggregate(Operator[Parts, Block]):
         return self.aggregates.add(acc or (), event.batch)
 
     def generate(self, inset: InsetId, acc: Parts, ctx: Context[Block]) -> Iterator[Emit]:
-        made = self.aggregates.final(self.aggregates.merge(acc))
+        made = self.aggregates.result(acc)
         if made.num_rows:  # a block of empty events has no groups
             yield Emit(made)

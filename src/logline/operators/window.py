@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from logline.errors import OptionError, SchemaError
 from logline.graph.operator import Batch, Context, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
-from logline.operators.aggregates import Aggregates, Parts
+from logline.operators.aggregates import Aggregates, Parts, Reduction
 from logline.operators.blocks import BlockAggregate
 from logline.operators.event_time import TimeAxis
 from logline.operators.tables import columns_of
@@ -54,9 +54,7 @@ class _Open:
 class TumblingAggregate(Operator[_Open | Batch, None]):
     """One output event per window: its bounds, the group's columns, the aggregates."""
 
-    def __init__(self, window: Tumbling, aggregates: Aggregates) -> None:
-        if taken := {START, END} & {*aggregates.by, *aggregates.agg}:
-            raise OptionError(f"the window adds the column {taken.pop()!r} itself; give yours another name")
+    def __init__(self, window: Tumbling, aggregates: Reduction) -> None:
         self.window = window
         self.aggregates = aggregates
         # The engine keeps the event clock of an operator that says which column holds the time.
@@ -70,7 +68,10 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
             raise SchemaError(f"there is no time column {self.window.on!r}: the input has {columns_of(schema)}")
         bound = TimeAxis.of(schema.field(self.window.on).type, self.window.size).type
         bounds = [pa.field(START, bound), pa.field(END, bound)]
-        return {"out": pa.schema([*bounds, *self.aggregates.output(schema)]), _LATE: schema}
+        made = self.aggregates.output(schema)
+        if taken := sorted({START, END} & set(made.names)):
+            raise OptionError(f"the window adds the column {taken[0]!r} itself; give yours another name")
+        return {"out": pa.schema([*bounds, *made]), _LATE: schema}
 
     def assign(self, event: Event, ctx: Context[None]) -> Mapping[InsetId, Any]:
         axis, ticks = self._times(event.batch)
@@ -113,7 +114,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
             yield Emit(acc, _LATE)
             return
         assert isinstance(inset, datetime)
-        made = self.aggregates.final(self.aggregates.merge(acc.parts))
+        made = self.aggregates.result(acc.parts)
         start = acc.axis.tick(inset)
         for position, (name, tick) in enumerate([(START, start), (END, start + acc.axis.size)]):
             bound = pa.repeat(pa.scalar(tick, acc.axis.type), made.num_rows)

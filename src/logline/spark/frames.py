@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from logline.errors import DefinitionError
 from logline.names import OUT, InstanceName, PortName, port_name
 from logline.spark.datasource import FORMAT, frame_batches, frame_schema, graph_of, register
+from logline.spark.types import to_frame
 from logline.store.memory import MemoryStore
 from logline.store.seam import Store
 from logline.store.tables import port_schema
@@ -28,7 +29,7 @@ def frame(store: Store, url: str, spark: Any, port: str, *, names: bool = False)
     if isinstance(store, MemoryStore):
         span = (1, store.read(instance).head(out).last)
         batches = frame_batches(store, instance, out, schema, names=names, span=span)
-        return spark.createDataFrame(pa.Table.from_batches(batches, schema=schema))
+        return to_frame(spark, pa.Table.from_batches(batches, schema=schema))
     register(spark)
     reader = spark.read.format(FORMAT).option("log", url).option("port", f"{instance}.{out}")
     return reader.option("names", str(names).lower()).load()

@@ -14,8 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from logline.errors import SchemaError
+from logline.graph.ddl import parse_ddl
 
 _UTC = pa.timestamp("us", "UTC")
 _WIDER = {
@@ -53,6 +57,29 @@ def cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch
     columns = [column.cast(field.type, safe=False) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def to_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """A DataFrame of a table whose schema `as_spark_arrow` gave."""
+    # With its schema: Spark would take a time without a zone for one in the session's zone.
+    return spark.createDataFrame(table, schema=from_arrow_schema(table.schema))
+
+
+def arrow_schema(frame: DataFrame, where: str) -> pa.Schema:
+    """The columns of a DataFrame as Arrow has them; `where` says whose they are, for messages."""
+    try:
+        return parse_ddl(frame._jdf.schema().toDDL())
+    except SchemaError as error:
+        raise SchemaError(f"{where} has columns that Logline can't take: {error}") from error
+
+
+def session() -> SparkSession | None:
+    """The session of this process, whichever thread asks."""
+    try:
+        found = SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+    return None if found.sparkContext._jsc is None else found
 
 
 def _field(field: pa.Field, where: str, name: str | None = None) -> pa.Field:

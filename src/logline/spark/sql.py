@@ -1,0 +1,129 @@
+"""Spark SQL over whole input sets, the batch regime: a function on DataFrames, a Spark job for each set.
+
+Only the driver can start a Spark job, so these operators live in the driver's process (`on_driver`), and so does the
+function, which is never shipped. What a job gives is logged like any other output: it may differ from one try to the
+next (R2), and it is never made again once it is logged.
+
+The input set is an event, or the events of a window: `Query` takes the place of aggregates there.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from logline.errors import DefinitionError, LoglineError, OptionError, SchemaError
+from logline.graph.operator import Batch, Context, Emit, Operator, SchemaLike
+from logline.names import InsetId
+from logline.operators import BlockAggregate, Events, Parts, Tumbling, TumblingAggregate, Window
+from logline.spark.held import Held
+from logline.spark.types import arrow_schema, as_spark_arrow, cast, session, to_frame
+
+FrameFn = Callable[[DataFrame], DataFrame]
+
+
+class Query:
+    """A function on DataFrames over the records of a set."""
+
+    def __init__(self, name: str, fn: FrameFn, schema: pa.Schema | None) -> None:
+        given: Any = fn
+        if not callable(given) or inspect.iscoroutinefunction(given):
+            raise OptionError("sql takes a plain function of a DataFrame, as in lambda df: df.where('amount > 3')")
+        self.name = name
+        self.schema = schema
+        self._held = Held(fn, f"the function of {name!r}")
+
+    def add(self, parts: Parts, batch: Batch) -> Parts:
+        """Gathers the records; nothing is copied."""
+        return (*parts, pa.Table.from_batches([batch]))
+
+    def result(self, parts: Parts) -> pa.Table:
+        """Runs the job."""
+        spark = session()
+        if spark is None:
+            raise DefinitionError(f"operator {self.name!r}: there is no Spark session any more to run its jobs in")
+        context = spark.sparkContext
+        context.setJobDescription(f"{self.name}: Spark SQL on an input set")
+        try:
+            return self._made(self._frame(spark, pa.concat_tables(parts))).toArrow()
+        finally:
+            context.setJobDescription(None)  # type: ignore[arg-type]  # None takes it away
+
+    def output(self, schema: pa.Schema) -> pa.Schema:
+        """What was declared, or what Spark says that the function makes of this schema; no job is run for it."""
+        as_spark_arrow(schema, f"the input of {self.name!r}")
+        if self.schema is not None:
+            return self.schema
+        spark = session()
+        if spark is None:
+            raise SchemaError(
+                "its schema is not known, since there is no Spark session yet to ask: "
+                "pass schema=, for example schema='id long, score double', or make a session first"
+            )
+        try:
+            made = self._made(self._frame(spark, schema.empty_table()))
+        except LoglineError:
+            raise
+        except Exception as error:
+            raise SchemaError(
+                f"its schema is not known, since the function failed on an empty DataFrame "
+                f"({type(error).__name__}: {error}): correct it, or pass schema="
+            ) from error
+        return arrow_schema(made, "what the function makes")
+
+    def _frame(self, spark: SparkSession, table: pa.Table) -> DataFrame:
+        target = as_spark_arrow(table.schema, f"the input of {self.name!r}")
+        batches = [cast(batch, target) for batch in table.to_batches()]
+        return to_frame(spark, pa.Table.from_batches(batches, schema=target))
+
+    def _made(self, frame: DataFrame) -> DataFrame:
+        made: Any = self._held.value(frame)
+        if not isinstance(made, DataFrame):
+            raise TypeError(f"the function of sql gave a {type(made).__name__}; it gives a DataFrame")
+        return made
+
+
+def sql_operator(name: str, fn: FrameFn, window: Window | None, schema: pa.Schema | None) -> Operator[Any, Any]:
+    """The operator for this kind of input set."""
+    query = Query(name, fn, schema)
+    match window:
+        case None:
+            return SqlEvent(query)
+        case Events():
+            return SqlBlock(window, query)
+        case Tumbling():
+            return SqlWindow(window, query)
+    raise OptionError(f"{window!r} is not a window: use ll.tumbling(...) or ll.events(...)")
+
+
+class SqlEvent(Operator[Batch, None]):
+    """A job for each event."""
+
+    on_driver = True
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+
+    def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
+        return {"out": self.query.output(inputs["in"])}
+
+    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Emit]:
+        made = self.query.result(self.query.add((), acc))
+        if made.num_rows:
+            yield Emit(made)
+
+
+class SqlBlock(BlockAggregate):
+    """A job for each block of events."""
+
+    on_driver = True
+
+
+class SqlWindow(TumblingAggregate):
+    """A job for each window of time."""
+
+    on_driver = True
