@@ -206,8 +206,8 @@ def test_what_does_not_fit_the_input_is_said_before_the_run():
         hourly(type=pa.string())
     with pytest.raises(SchemaError, match="use a finer unit"):
         hourly(type=pa.timestamp("s"), size="500ms")
+    clash = WindowAggregate(tumbling("1h", on="date"), (), {"window_start": ("date", "min")})
     with pytest.raises(OptionError, match="adds the column 'window_start' itself"):
-        clash = WindowAggregate(tumbling("1h", on="date"), (), {"window_start": ("date", "min")})
         clash.schemas({"in": sales().schema})
     with pytest.raises(OptionError, match="not a window"):
         WindowAggregate("1h", (), TOTAL)
