@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import logline
 
 
@@ -13,8 +15,17 @@ def test_every_public_name_is_there_and_listed_in_order() -> None:
     assert logline.__all__ == sorted(logline.__all__, key=lambda name: (not name[0].isupper(), name))
 
 
+def test_names_come_when_they_are_used() -> None:
+    """The command line and a worker that is started again don't wait for Arrow."""
+    code = "import sys, logline; assert 'pyarrow' not in sys.modules; logline.Pipeline"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert "Pipeline" in dir(logline)
+    with pytest.raises(AttributeError, match="no attribute 'Pipelin'"):
+        logline.Pipelin  # noqa: B018
+
+
 def test_importing_it_does_not_import_pyspark() -> None:
-    code = "import sys, logline; sys.exit('pyspark' in sys.modules)"
+    code = "import sys; from logline import *; sys.exit('pyspark' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

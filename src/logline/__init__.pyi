@@ -1,0 +1,35 @@
+# The public names and where they are, for type checkers, editors and `logline.exports`: a name has this one place.
+
+from logline import errors as errors
+from logline import testing as testing
+from logline.connectors import sinks as sinks
+from logline.connectors import sources as sources
+from logline.errors import LoglineError as LoglineError
+from logline.errors import PipelineFailed as PipelineFailed
+from logline.graph.connector import Sink as Sink
+from logline.graph.connector import Source as Source
+from logline.graph.model import Retry as Retry
+from logline.graph.operator import Batch as Batch
+from logline.graph.operator import Context as Context
+from logline.graph.operator import Duration as Duration
+from logline.graph.operator import Emit as Emit
+from logline.graph.operator import Event as Event
+from logline.graph.operator import Operator as Operator
+from logline.graph.operator import Reject as Reject
+from logline.graph.operator import SchemaLike as SchemaLike
+from logline.graph.operator import Tabular as Tabular
+from logline.graph.operator import Write as Write
+from logline.graph.options import Options as Options
+from logline.graph.report import Report as Report
+from logline.graph.secrets import env as env
+from logline.names import InsetId as InsetId
+from logline.operators import Window as Window
+from logline.operators import events as events
+from logline.operators import tumbling as tumbling
+from logline.pipeline import Pipeline as Pipeline
+from logline.pipeline import Stream as Stream
+from logline.runtime.log import Log as Log
+from logline.runtime.log import open_log as open_log
+from logline.runtime.run import Run as Run
+from logline.runtime.status import OperatorStatus as OperatorStatus
+from logline.runtime.status import Status as Status
