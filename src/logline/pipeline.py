@@ -62,6 +62,7 @@ from logline.operators import (
     WindowAggregate,
 )
 from logline.runtime import launch
+from logline.runtime.progress import follow
 
 if TYPE_CHECKING:
     from logline.runtime.run import Run
@@ -448,10 +449,13 @@ class Pipeline:
         )
 
     def run(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:
-        """Starts and waits until the pipeline has finished; Ctrl-C stops it. Settings as for `start`."""
+        """Starts and waits until the pipeline has finished; Ctrl-C stops it. Settings as for `start`.
+
+        Shows how it goes: live in a terminal, as lines through logging elsewhere (`runtime.progress`).
+        """
         run = self.start(log, **settings)
         try:
-            run.wait()
+            follow(run, self.name)
         except KeyboardInterrupt:
             run.stop()
         return run
