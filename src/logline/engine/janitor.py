@@ -1,7 +1,8 @@
-"""Collects the journal of an instance that has left (R12).
+"""Collects the journal of an instance that does not live (R12).
 
 An instance collects its own journal while it lives. When it has left, the holder of the run's lease does it, under
-a claim: the claim fences off a last life that does not know yet that it is over.
+a claim: the claim fences off a last life that does not know yet that it is over. On a log that does not run
+(`logline gc`) the holder of the lease may do it for every instance.
 """
 
 from __future__ import annotations
@@ -9,25 +10,33 @@ from __future__ import annotations
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.machine import Machine
-from logline.engine.spec import write_port
+from logline.engine.spec import InstanceSpec, write_port
+from logline.names import TargetName
 
 
 class Janitor(Machine):
-    """One look at one journal."""
+    """One look at one journal; `all_rest`: nobody lives, so that those that have not left may be collected too."""
+
+    def __init__(self, spec: InstanceSpec, *, all_rest: bool = False) -> None:
+        super().__init__(spec)
+        self._all_rest = all_rest
+        self._done: dict[TargetName, int] = {}
 
     def _on_claimed(self, stimulus: on.Claimed) -> None:
         self.incarnation, image = stimulus.claim
         self._commits = image.commits
         self.outbox.restore(image)
-        if not image.left:
+        if not image.left and not self._all_rest:
             self._leave("stopped")  # it lives: it collects by itself
             return
+        # One that has left has written everything; of another one the image knows.
+        everything: dict[TargetName, int] = {t: self.outbox.durable[write_port(t)] for t in self.spec.targets}
+        self._done = everything if image.left else dict(image.written)
         self.phase = "recovering"
         self._do(do.Observe(tuple(c.name for port in self.spec.ports.values() for c in port)))
 
     def _on_observed(self, stimulus: on.Observed) -> None:
-        written = {t: self.outbox.durable[write_port(t)] for t in self.spec.targets}
-        self.pending.collected.update(self.outbox.collect(stimulus.needs, written))
+        self.pending.collected.update(self.outbox.collect(stimulus.needs, self._done))
         if self.pending.empty:
             self._leave("stopped")
         else:

@@ -9,10 +9,20 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+FILE_MODULE = "__pipeline__"
+"""The module as which the command line loads a pipeline's file. To the log it is the same as `__main__`, so that
+a run begun with `python sales.py` goes on with `logline run sales.py`."""
+
+
+def module_of(value: Any) -> str:
+    """The module of a class or function, as the log remembers it."""
+    module = str(getattr(value, "__module__", None) or "")
+    return "__main__" if module == FILE_MODULE else module
+
 
 def is_authored(value: Any) -> bool:
     """Whether a class or function is the author's: not of Python, of Logline or of an installed package."""
-    module = str(getattr(value, "__module__", None) or "")
+    module = module_of(value)
     top = module.partition(".")[0]
     if top == "__main__":
         return True
@@ -21,7 +31,7 @@ def is_authored(value: Any) -> bool:
 
 def is_ours(value: Any) -> bool:
     """Whether a class or function is of Logline itself."""
-    return str(getattr(value, "__module__", None) or "").partition(".")[0] == "logline"
+    return module_of(value).partition(".")[0] == "logline"
 
 
 def global_names(code: types.CodeType) -> Iterator[str]:

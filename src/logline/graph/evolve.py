@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from logline.graph.authored import module_of
 from logline.graph.digest import code_digest
 from logline.graph.model import Graph, Node, Scope
 from logline.graph.operator import is_stateless
@@ -57,7 +58,7 @@ def _operator(node: Node) -> Record:
         "read": None
         if source is None
         else {
-            "type": f"{type(source).__module__}.{type(source).__qualname__}",
+            "type": f"{module_of(type(source))}.{type(source).__qualname__}",
             "replayable": source.replayable,
             "destructive": source.destructive,
         },

@@ -18,6 +18,7 @@ from logline.engine import codec
 from logline.engine.desk import Desk, Services
 from logline.engine.image import Answer, Member
 from logline.errors import AnswerMismatch, CodecError
+from logline.graph.authored import module_of
 from logline.graph.operator import Cause, Clock, Context
 from logline.names import InsetId, PortName, Serial
 
@@ -41,8 +42,7 @@ def call_name(fn: Callable[..., Any]) -> str:
     """A function's name, the same in every life."""
     while hasattr(fn, "func"):  # functools.partial
         fn = fn.func
-    module = getattr(fn, "__module__", "") or ""
-    return f"{module}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+    return f"{module_of(fn)}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
 
 
 class SetContext(Context[Any]):

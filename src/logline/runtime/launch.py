@@ -21,10 +21,10 @@ from logline.graph.model import Connection, Graph
 from logline.names import InstanceName, OperatorName, PortName, Ssn, event_name
 from logline.runtime.inline import InlineEngine
 from logline.runtime.log import Log
-from logline.runtime.orders import DRIVER
 from logline.runtime.parts import Parts, parts_of
 from logline.runtime.processes import ProcessEngine
 from logline.runtime.run import Run
+from logline.runtime.watching import DRIVER
 from logline.store.address import find_store, open_store
 from logline.store.memory import MemoryStore
 from logline.store.seam import Lease, Meta, Store
@@ -123,15 +123,16 @@ def preview(graph: Graph, operator: OperatorName, port: PortName, rows: int) -> 
 
 
 def meta_of(graph: Graph, parts: Mapping[InstanceName, Parts]) -> Meta:
-    """What the log remembers of the pipeline: its graph, and for those who read the log the texts of its read actions
-    and the schemas of its ports."""
+    """What the log remembers of the pipeline: its graph, and for those who read the log the texts of its read actions,
+    the schemas of its ports, and which of them nobody may collect."""
     actions = {
         name: {p: part.source.describe(p) for p in part.spec.partitions}
         for name, part in parts.items()
         if part.source is not None
     }
     schemas = schemas_record({name: node.outputs for name, node in graph.nodes.items()})
-    return Meta(graph.name, {**record(graph), "actions": actions, "schemas": schemas})
+    keep = {name: sorted(part.spec.keep) for name, part in parts.items()}
+    return Meta(graph.name, {**record(graph), "actions": actions, "schemas": schemas, "keep": keep})
 
 
 def recorded(log: str) -> dict[str, Any] | None:

@@ -1,4 +1,5 @@
-"""Orders from other processes: `logline stop LOG` writes to the box `@driver` of the log, whoever runs it obeys.
+"""Between a run and other processes: `logline stop LOG` writes to the box `@driver` of the log, and whoever runs it
+obeys; once a second it writes down how it goes, for `logline status LOG`.
 
     {"do": "stop"}    {"do": "drain"}    {"do": "restart", "operator": "hourly"}
 
@@ -7,18 +8,20 @@ The same for every engine. A bell wakes the listener; one that was lost costs a 
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import threading
+import time
 from collections.abc import Collection
 
 from logline.names import InstanceName
 from logline.runtime.engine import Engine
+from logline.runtime.watching import DRIVER, note_status
 from logline.store.seam import Store
 
-DRIVER = "@driver"
-"""The box of whoever holds the lease. No operator can have this name."""
 LOOK = 1.0
-"""Seconds between two looks into the box without a bell."""
+"""Seconds between two looks into the box without a bell, and between two notes."""
 
 logger = logging.getLogger("logline")
 
@@ -28,6 +31,8 @@ class Orders:
 
     def __init__(self, engine: Engine, store: Store, operators: Collection[InstanceName]) -> None:
         self._engine = engine
+        self._store = store
+        self._noted = 0.0
         self._operators = operators
         self._box = store.mail(DRIVER)
         self._bell = threading.Event()
@@ -40,8 +45,17 @@ class Orders:
         while not self._over:
             for message in self._box.receive():
                 self._obey(message)
+            if time.monotonic() - self._noted >= LOOK:
+                self._note()
             self._bell.wait(LOOK)
             self._bell.clear()
+
+    def _note(self) -> None:
+        self._noted = time.monotonic()
+        lease = self._engine.lease
+        with contextlib.suppress(OSError):  # a full disk is the business of those who have to write
+            if lease is not None and lease.held():  # one that was taken over has nothing to say any more
+                note_status(self._store, lease.run, os.getpid(), self._engine.status())
 
     def _obey(self, message: dict[str, object]) -> None:
         what, operator = message.get("do"), message.get("operator")
@@ -63,4 +77,5 @@ class Orders:
         self._bell.set()
         self._thread.join()
         self._unlisten()
+        self._note()
         self._box.drop()

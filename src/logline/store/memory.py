@@ -7,6 +7,7 @@ its last user.
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from logline.engine.image import Collection, Finished, Head, Image, Member, Need
 from logline.errors import Collected, EngineError, Fenced, LogInUse
 from logline.names import ChannelName, Incarnation, InsetId, InstanceName, LogId, PortName, Serial, Ssn
 from logline.store.encoding import decode_image, decode_step, encode_image, encode_step
-from logline.store.seam import Meta
+from logline.store.seam import Holder, Meta
 
 _NO_HEAD = Head()
 """The head of a port that has put out nothing; never changed."""
@@ -303,6 +304,11 @@ class MemoryStore:
                 )
             self.holder = run
             return MemoryLease(self, run)
+
+    def running(self) -> Holder | None:
+        """A run of this process."""
+        run = self.holder
+        return None if run is None else Holder(run, os.getpid())
 
     def meta(self) -> Meta | None:
         """The pipeline this log belongs to."""

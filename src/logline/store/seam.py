@@ -66,6 +66,8 @@ class Reader(Protocol):
 class Lease(Protocol):
     """The right to run the pipeline of this log."""
 
+    run: str
+
     def held(self) -> bool: ...
 
     def release(self) -> None: ...
@@ -86,6 +88,13 @@ class Mailbox(Protocol):
 
     def drop(self) -> None:
         """Empties the box. A message that is sent at the same moment may go too."""
+
+
+class Holder(NamedTuple):
+    """Who holds the lease: a run, in a living process."""
+
+    run: str
+    pid: int
 
 
 class Meta(NamedTuple):
@@ -120,6 +129,9 @@ class Store(Protocol):
 
     def lease(self, run: str, *, takeover: bool = False) -> Lease:
         """Raises LogInUse if another run holds it."""
+
+    def running(self) -> Holder | None:
+        """Who runs the pipeline now; None if nobody does, also when its process was killed."""
 
     def meta(self) -> Meta | None: ...
 

@@ -84,7 +84,7 @@ def event_log(store: Store, record: Record, only: Collection[str] | None = None)
             events = _events(reader, PortName(port))
             for sender, out, receiver, into in record["connections"]:
                 if (sender, out) == (name, port):
-                    sets = _Sets(store, record, InstanceName(receiver))
+                    sets = Sets(store, record, InstanceName(receiver))
                     channel = ChannelName(f"{sender}.{out}>{receiver}.{into}")
                     for event in events:
                         event_id = event_name(instance, event.port, event.ssn)
@@ -154,7 +154,7 @@ def event_lineage(store: Store, record: Record, only: Collection[str] | None = N
             continue
         reader = store.read(InstanceName(name))
         events = [e for port in sorted(enabled.outputs) for e in _events(reader, port) if e.serial]
-        sets = _Sets(store, record, InstanceName(name))
+        sets = Sets(store, record, InstanceName(name))
         traced = {c for c, port in sets.ports.items() if port in enabled.inputs}
         for event in events:
             inset = sets.traced(event.serial, traced)
@@ -217,7 +217,7 @@ def _id_text(inset: InsetId) -> str:
     return inset.isoformat() if isinstance(inset, datetime) else str(inset)
 
 
-class _Sets:
+class Sets:
     """The input sets of one receiver, open and done, and how far it is on each channel."""
 
     def __init__(self, store: Store, record: Record, receiver: InstanceName) -> None:
@@ -254,6 +254,10 @@ class _Sets:
             return [("undone", None)]
         # Sets of one event come and go within a step; nothing but the position tells of them.
         return [("done", str(own_id(Member(channel, ssn))) if self.stateless else None)]
+
+    def set_of(self, serial: Serial) -> tuple[str, Sequence[Member]] | None:
+        """A set with its members, as far as they are remembered."""
+        return self._members.get(serial)
 
     def traced(self, serial: Serial, channels: set[ChannelName]) -> str | None:
         """The set, if one of its events came by one of these channels."""

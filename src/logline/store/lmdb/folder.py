@@ -27,7 +27,7 @@ from logline.store.lmdb.bells import Bells
 from logline.store.lmdb.environment import Environment, acquire, release
 from logline.store.lmdb.journal import LmdbJournal, LmdbReader
 from logline.store.lmdb.mail import FileMailbox
-from logline.store.seam import Meta
+from logline.store.seam import Holder, Meta
 
 Durability = Literal["disk", "process"]
 
@@ -232,6 +232,13 @@ class LmdbStore:
     def lease(self, run: str, *, takeover: bool = False) -> LmdbLease:
         """One run at a time."""
         return LmdbLease(self.folder, run, takeover=takeover)
+
+    def running(self) -> Holder | None:
+        """The lock says whether the process lives that the note names."""
+        note = read_json(self.folder / "lease.json")
+        if note is None or not _locked(self.folder / f"lease.{note['run']}"):
+            return None
+        return Holder(note["run"], note["pid"])
 
     def meta(self) -> Meta | None:
         """The pipeline this log belongs to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ import pytest
 from logline.engine.image import Position, Step
 from logline.errors import LogInUse
 from logline.names import OUT, InstanceName, Serial, Ssn
-from logline.store.seam import Meta, Store
+from logline.store.seam import Holder, Meta, Store
 from logline.testing.conformance.base import HOURLY, OpenLog, StoreSuite
 from logline.testing.conformance.commits import ORDERS, taken
 from logline.testing.conformance.model import ALL, Scribe
@@ -214,8 +215,10 @@ class SharingRules(StoreSuite):
     # ---- lease ------------------------------------------------------------------------------------------------
 
     def test_one_run_at_a_time(self, store: Store) -> None:
+        assert store.running() is None
         lease = store.lease("run-7f3")
         assert lease.held()
+        assert store.running() == Holder("run-7f3", os.getpid())
         with pytest.raises(LogInUse, match="run-7f3"):
             store.lease("run-8a0")
         assert lease.held()
@@ -233,9 +236,11 @@ class SharingRules(StoreSuite):
         assert (old.held(), new.held()) == (False, True)
         old.release()
         assert new.held()
+        assert store.running() == Holder("new", os.getpid())
         with pytest.raises(LogInUse, match="new"):
             store.lease("third")
         new.release()
+        assert store.running() is None
 
     def test_takeover_of_a_log_that_nobody_uses(self, store: Store) -> None:
         lease = store.lease("first", takeover=True)
