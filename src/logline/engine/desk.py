@@ -70,9 +70,22 @@ class UserError(Exception):
 
 
 def failure_of(error: BaseException, retry_on: tuple[type[BaseException], ...] = ()) -> Failure:
-    """An exception as text, without the engine's own frames above it."""
-    text = "".join(traceback.format_exception(error))
+    """An exception as text, without Logline's own frames, unless there are no others."""
+    text = "".join(_trimmed(traceback.TracebackException.from_exception(error)).format())
     return Failure(type(error).__name__, _loggable(str(error)), _loggable(text), isinstance(error, retry_on))
+
+
+def _trimmed(told: traceback.TracebackException) -> traceback.TracebackException:
+    theirs = [frame for frame in told.stack if not frame.filename.startswith(_OURS)]
+    if theirs:
+        told.stack = traceback.StackSummary.from_list(theirs)
+    for other in (told.__cause__, told.__context__):
+        if other is not None:
+            _trimmed(other)
+    return told
+
+
+_OURS = __file__.removesuffix("engine/desk.py")
 
 
 def _loggable(text: str) -> str:

@@ -1,0 +1,71 @@
+"""The commands together, and what becomes of an error: one line, and an exit code.
+
+    0  finished, or what was asked for is done      1  it failed
+    2  a wrong command line                       130  Ctrl-C
+
+A command imports what it needs when it runs: `logline --help` loads neither Arrow nor Spark. To add one, write it in
+a file of its own and add it at the end of this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from logline.cli.common import complain
+from logline.cli.control import restart, stop
+from logline.cli.errors import errors
+from logline.cli.gc import gc
+from logline.cli.run import check, run
+from logline.cli.show import show
+from logline.cli.status import status
+from logline.errors import LoglineError
+
+
+class Commands(TyperGroup):
+    """Turns what a command raises into one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LoglineError as error:
+            complain(str(error))
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def about() -> None:
+    """Data pipelines that go on where their log ends. An event is a batch of records.
+
+    \b
+    A first look:
+      logline run sales.py --log lmdb:sales.log      run the pipeline in sales.py, or go on with it
+      logline status lmdb:sales.log --watch          from another terminal
+      logline show lmdb:sales.log hourly:12          one event, and what became of it
+
+    A LOG is the address of a log, lmdb:PATH, or the path of its folder. Events are named operator:number, or
+    operator.port:number. `logline COMMAND --help` explains a command with examples.
+    """
+
+
+for command in (run, check, status, stop, restart, errors, show, gc):
+    app.command()(command)
+
+
+def main() -> None:
+    """The entry point of `logline`."""
+    app(prog_name="logline")

@@ -1,0 +1,65 @@
+"""What the commands share: the LOG argument, how things are said, tables as text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from logline.runtime.log import Log
+
+LogUrl = Annotated[str, typer.Argument(metavar="LOG", help="lmdb:PATH, or the path of a log's folder.")]
+Format = Annotated[Literal["table", "json"], typer.Option(help="For people, or for programs.")]
+
+
+def log_url(text: str) -> str:
+    """The address of a log; the path of its folder will do."""
+    if (Path(text) / "log.json").exists() or ":" not in text:
+        return f"lmdb:{text}"
+    return text
+
+
+def open_used(text: str) -> Log:
+    """A log that a pipeline has been run on. Memory is not shared: a log there is never one of another process."""
+    from logline.errors import LogError
+    from logline.store.address import find_store
+
+    url = log_url(text)
+    store = find_store(url)
+    if store is None or store.meta() is None:
+        raise LogError(f"there is no log at {url}: no pipeline has been run on it")
+    from logline.runtime.log import Log
+
+    return Log(store, url)
+
+
+def complain(text: str) -> None:
+    """An error, on stderr."""
+    print(f"logline: {text}", file=sys.stderr)
+
+
+def aligned(head: Sequence[str], rows: Iterable[Sequence[Any]], *, left: int = 1) -> str:
+    """A table as text: the first `left` columns to the left, numbers to the right.
+
+    >>> print(aligned(["operator", "in"], [["orders", 7], ["hourly", 1200]]))
+    operator     in
+    orders        7
+    hourly    1,200
+    """
+    table = [list(head), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    )
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,76 @@
+"""`logline stop` and `logline restart`: orders to the process that runs the pipeline of a log."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from logline.cli.common import LogUrl, open_used
+
+if TYPE_CHECKING:
+    from logline.runtime.log import Log
+    from logline.store.seam import Holder
+
+LOOK = 0.1
+"""Seconds between two looks whether the run is over."""
+
+
+def stop(
+    log: LogUrl,
+    drain: Annotated[bool, typer.Option("--drain", help="Let what is in the pipeline flow out first.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the end.")] = 60.0,
+) -> None:
+    """Stop the run that holds a log, and wait until it is over.
+
+    \b
+    logline stop lmdb:sales.log
+    logline stop lmdb:sales.log --drain      read no more, let what is there flow out, then stop
+
+    Open input sets stay open in the log: the next run goes on with them.
+    """
+    from logline.errors import LogError
+    from logline.runtime.watching import DRIVER, log_status
+
+    opened = open_used(log)
+    holder = _holder(opened)
+    opened.store.mail(DRIVER).send({"do": "drain" if drain else "stop"})
+    until = time.monotonic() + timeout
+    while opened.store.running() == holder:
+        if time.monotonic() > until:
+            raise LogError(f"run {holder.run} (process {holder.pid}) was told to stop, and runs after {timeout:g} s")
+        time.sleep(LOOK)
+    print(f"run {holder.run} is over: {log_status(opened.store).phase}")
+
+
+def restart(
+    log: LogUrl,
+    operator: Annotated[str, typer.Argument(metavar="OPERATOR", help="Its life ends, and a new one begins.")],
+) -> None:
+    """Restart one operator of a running pipeline.
+
+    \b
+    logline restart lmdb:sales.log hourly
+
+    Its life ends as by a crash, and a new one begins where its log ends. The others go on.
+    """
+    from logline.errors import BadName
+    from logline.runtime.watching import DRIVER, log_status
+
+    opened = open_used(log)
+    operators = log_status(opened.store).operators
+    if operator not in operators:
+        raise BadName(f"there is no operator {operator!r}; there are {', '.join(operators)}")
+    holder = _holder(opened)
+    opened.store.mail(DRIVER).send({"do": "restart", "operator": operator})
+    print(f"run {holder.run} was asked to restart {operator!r}")
+
+
+def _holder(log: Log) -> Holder:
+    from logline.errors import LogError
+
+    holder = log.store.running()
+    if holder is None:
+        raise LogError(f"nothing runs on {log.url}: start it with `logline run FILE --log {log.url}`")
+    return holder

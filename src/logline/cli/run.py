@@ -1,0 +1,100 @@
+"""`logline run` and `logline check`: the pipeline in a file."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import types
+from typing import Annotated, Any, Literal
+
+import typer
+
+from logline.cli.common import log_url
+
+File = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A Python file; NAME: its Pipeline, or a function.")]
+
+
+def run(
+    file: File,
+    log: Annotated[str | None, typer.Option(metavar="URL", help="Where it is logged; without it, nowhere.")] = None,
+    engine: Annotated[
+        Literal["spark", "processes", "inline"], typer.Option(help="Who executes it: Spark, processes, this process.")
+    ] = "spark",
+    master: Annotated[str | None, typer.Option(help="The Spark master, for example local[8].")] = None,
+    durability: Annotated[
+        Literal["disk", "process"], typer.Option(help="What a commit survives: a power cut, or kill -9.")
+    ] = "disk",
+    until: Annotated[Literal["end", "now"], typer.Option(help="now: read what is there, then end.")] = "end",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Refuse a log that has been used.")] = False,
+    takeover: Annotated[bool, typer.Option("--takeover", help="Fence off a run that holds the log.")] = False,
+) -> None:
+    """Run the pipeline in a file, or go on with what its log holds.
+
+    \b
+    logline run sales.py --log lmdb:sales.log
+    logline run sales.py:make --log lmdb:sales.log --engine processes
+    logline run sales.py --log lmdb:sales.log --until now      read what is there, then end
+
+    Stopped, failed or killed: the same command goes on from the log. Ctrl-C stops it in order. In a terminal it
+    shows how it goes; elsewhere it says so in lines, on stderr.
+    """
+    if master is not None and engine != "spark":
+        raise typer.BadParameter("--master is for --engine spark")
+    _say_log_lines()
+    signal.signal(signal.SIGTERM, _terminated)
+    from logline.cli.load import load_pipeline
+    from logline.runtime.progress import follow, line
+
+    pipeline = load_pipeline(file)
+    settings: dict[str, Any] = {"engine": engine, "durability": durability, "until": until, "takeover": takeover}
+    with pipeline.start(
+        None if log is None else log_url(log), resume="never" if fresh else "auto", **settings
+    ) as run:
+        follow(run, pipeline.name)
+        print(line(pipeline.name, run.status()))
+
+
+def check(
+    file: File,
+    log: Annotated[str | None, typer.Option(metavar="URL", help="A log to compare the pipeline with.")] = None,
+) -> None:
+    """Say whether a pipeline can run, and with which guarantees.
+
+    \b
+    logline check sales.py
+    logline check sales.py --log lmdb:sales.log      can it go on with this log?
+
+    Moves nothing.
+    """
+    from logline.cli.load import load_pipeline
+
+    pipeline = load_pipeline(file)
+    report = pipeline.check(None if log is None else log_url(log))
+    print(pipeline)
+    print(report)
+    if not report.can_resume:
+        raise typer.Exit(1)
+
+
+def _terminated(number: int, frame: types.FrameType | None) -> None:
+    """Told to end by a service manager: in order, as with Ctrl-C."""
+    sys.exit(128 + number)
+
+
+class _Lines(logging.Handler):
+    """Log records as plain lines. On the stderr of the moment: a live view puts its own in place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr, flush=True)
+
+
+def _say_log_lines() -> None:
+    """What a run says through logging is for the one who started it. Once: a file that sets up logging itself would
+    have it said again."""
+    handler = _Lines()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logger = logging.getLogger("logline")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

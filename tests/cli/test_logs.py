@@ -1,0 +1,145 @@
+"""`status`, `stop`, `restart`, `show`, `errors`, `gc`: a log that runs elsewhere, and one that does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.cli.harness import PATIENCE, TOTALS, logline, started, until, write_sales
+
+import logline as ll
+from logline.runtime.watching import LogStatus, log_status
+
+
+def status(log: Path) -> dict[str, Any]:
+    said = logline("status", log, "--format", "json")
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout)
+
+
+def look(log: Path) -> LogStatus:
+    """The same, without a process for it: to wait with."""
+    return log_status(ll.open_log(f"lmdb:{log}").store)
+
+
+class Job:
+    """`logline run` on its way, up to where the source waits for the file `go`."""
+
+    def __init__(self, folder: Path, engine: str) -> None:
+        self.folder, self.log = folder, folder / "log"
+        self.command = ("run", write_sales(folder, go=False), "--log", self.log, "--engine", engine)
+        self.child = started(*self.command)
+        until((self.log / "graph.json").exists)
+        until(lambda: look(self.log).operators["blocks"].taken == 25)
+
+    def end(self) -> int:
+        """Its exit code."""
+        self.said = self.child.communicate(timeout=PATIENCE)
+        return self.child.returncode
+
+    def finish(self) -> list[int]:
+        """Lets the source go on, in another run."""
+        (self.folder / "go").touch()
+        ran = logline(*self.command)
+        assert ran.returncode == 0, ran.stderr
+        return pq.read_table(self.folder / "out")["total"].to_pylist()
+
+
+@pytest.fixture(params=["inline"])
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path, request.param)
+    yield job
+    job.child.kill()
+    job.child.communicate()
+
+
+@pytest.mark.parametrize("job", ["processes"], indirect=True)
+def test_restart_and_stop(job: Job) -> None:
+    found = status(job.log)
+    assert (found["phase"], found["pid"]) == ("running", job.child.pid)
+    assert logline("restart", job.log, "blocks").returncode == 0
+    until(lambda: look(job.log).operators["blocks"].restarts == 1)
+    wrong = logline("restart", job.log, "nobody")
+    assert wrong.returncode == 1 and "there are orders, priced, blocks, store" in wrong.stderr
+    busy = logline("gc", job.log)
+    assert busy.returncode == 1 and "in use by run" in busy.stderr
+    said = logline("stop", job.log)
+    assert said.returncode == 0 and said.stdout.endswith("is over: stopped\n")
+    assert job.end() == 0
+    assert status(job.log)["run"] is None
+    assert job.finish() == TOTALS
+
+
+def test_drain(job: Job) -> None:
+    said = logline("stop", job.log, "--drain")
+    assert said.returncode == 0, said.stderr
+    assert job.end() == 0
+    found = status(job.log)
+    assert found["operators"]["blocks"]["open_sets"] == 1
+    assert all(o["lag"] == 0 for o in found["operators"].values())
+    assert job.finish() == TOTALS
+
+
+def test_a_killed_run_is_seen_to_be_dead(job: Job) -> None:
+    os.kill(job.child.pid, signal.SIGKILL)
+    job.end()
+    assert status(job.log)["phase"] == "died"
+    assert "its process ended without a word" in logline("status", job.log).stdout
+    for command in (("stop", job.log), ("restart", job.log, "blocks")):
+        said = logline(*command)
+        assert said.returncode == 1 and "nothing runs on" in said.stderr
+    assert job.finish() == TOTALS
+
+
+def test_a_watch_ends_with_the_run(job: Job) -> None:
+    watch = started("status", job.log, "--watch", "--format", "json")
+    first = json.loads(watch.stdout.readline())
+    assert first["phase"] == "running"
+    (job.folder / "go").touch()
+    assert job.end() == 0
+    said, _ = watch.communicate(timeout=PATIENCE)
+    assert json.loads(said.splitlines()[-1])["phase"] == "finished"
+    assert watch.returncode == 0
+
+
+def test_gc_leaves_what_is_needed(job: Job) -> None:
+    logline("stop", job.log)
+    job.end()
+    said = logline("gc", job.log)
+    assert said.returncode == 0, said.stderr
+    rows = {line.split()[0]: line.split()[1:] for line in said.stdout.splitlines()[1:]}
+    assert rows["orders"] == ["25", "0"]
+    assert rows["priced"] == ["20", "5"]  # the members of the open set
+    assert logline("gc", job.log).stdout.split().count("0") >= 4  # nothing more
+    assert job.finish() == TOTALS
+
+
+def test_show(job: Job) -> None:
+    said = logline("show", job.log, "priced:24", "--format", "json")
+    found = json.loads(said.stdout)
+    assert found["records"] == [{"n": 23, "price": 46}]
+    assert found["taken"] == [{"by": "blocks.in", "status": "undone", "inset": "3#3"}]
+    text = logline("show", job.log, "blocks:2").stdout
+    assert "made from   2#2: priced:11, priced:12" in text
+    assert "taken by    store.in: done" in text
+    for event, says in [
+        ("blocks:9", "has put out 1..2"),
+        ("none:1", "no operator 'none'"),
+        ("blocks", "name an event"),
+    ]:
+        wrong = logline("show", job.log, event)
+        assert wrong.returncode == 1 and says in wrong.stderr
+    assert "names several events" in logline("show", job.log, "blocks:1..2").stderr
+
+
+def test_there_is_no_log(tmp_path: Path) -> None:
+    for command in ("status", "stop", "errors", "gc"):
+        said = logline(command, tmp_path / "none")
+        assert (said.returncode, said.stdout) == (1, "")
+        assert said.stderr.startswith("logline: there is no log at lmdb:") and said.stderr.count("\n") == 1
