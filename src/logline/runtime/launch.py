@@ -123,8 +123,8 @@ def preview(graph: Graph, operator: OperatorName, port: PortName, rows: int) -> 
 
 
 def meta_of(graph: Graph, parts: Mapping[InstanceName, Parts]) -> Meta:
-    """What the log remembers of the pipeline: its graph, and for those who read the log the texts of its read actions,
-    the schemas of its ports, and which of them nobody may collect."""
+    """What the log remembers of the pipeline: its graph, and for those who read the log the texts of its read
+    actions, the schemas of its ports, and which of them nobody may collect."""
     actions = {
         name: {p: part.source.describe(p) for p in part.spec.partitions}
         for name, part in parts.items()
