@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test lint format soak mutants bench lock clean help
+.PHONY: setup demo test lint format soak kills mutants bench lock clean help
 
 setup: $(STAMP)  ## make .venv from the lock file (only when the lock or pyproject.toml changed)
 
@@ -37,6 +37,9 @@ format: setup  ## repair what can be repaired: formatting, import order
 soak: setup  ## 100,000 crash schedules in the simulator; stops and goes on where it was
 	$(BIN)/python -m logline.testing simulate --schedules 100000 --seed 1 --resume .soak.json $(ARGS)
 
+kills: setup  ## 500 kills of real processes; ARGS="--kills 10000" for more; stops and goes on where it was
+	$(BIN)/python -m tests.chaos.kills --resume .kills.json $(ARGS)
+
 mutants: setup  ## break each rule on purpose; every mutant must be caught by a test
 	$(BIN)/python tests/mutants/run.py $(ARGS)
 
@@ -50,7 +53,7 @@ lock:  ## renew requirements.lock from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --upgrade \
 	  --generate-hashes --no-emit-index-url --no-header --no-annotate --quiet -o requirements.lock
 
-clean:  ## remove the environment, caches and build products (.soak.json stays)
+clean:  ## remove the environment, caches and build products (.soak.json and .kills.json stay)
 	rm -rf $(VENV) .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
