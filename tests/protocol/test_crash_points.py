@@ -32,6 +32,14 @@ def test_a_kill_at_every_point(simulator: Simulator, kind: ReadKind, guarantee: 
     assert set(simulator.tally.kills) == set(calm.hits)
 
 
+def test_a_kill_at_every_point_of_a_hand_over(simulator: Simulator) -> None:
+    """A source of which each life can read one partition: the next life goes on where the last one handed over."""
+    worlds = list(simulator.every_point(lambda: chain("apart", "positioned"), seed=1))
+    assert simulator.tally.violations == []
+    assert worlds[0].counts["handed"] == 2
+    assert set(simulator.tally.kills) == set(worlds[0].hits)
+
+
 def test_a_second_kill_during_the_recovery_from_the_first(simulator: Simulator) -> None:
     """Two kills close together, all over the schedule: the second mostly strikes the life that recovers."""
     calm = simulator.run(chain("non-replayable", "positioned"), 3, Faults(), "calm")

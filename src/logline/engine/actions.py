@@ -197,6 +197,7 @@ class Halt(Action):
 
 @dataclass(frozen=True, slots=True)
 class Leave(Action):
-    """This life is over: `left` (R11), `stopped`, or `fenced` (R10)."""
+    """This life is over: `left` (R11), `stopped`, `handed` (what is left to read is for another life), or `fenced`
+    (R10)."""
 
     why: str

@@ -36,6 +36,8 @@ class Machine:
         self.flying: Step | None = None
         self.stopping = False
         self.draining = False
+        self.handing = False
+        """Whether it stops because the rest is for another life."""
         self.end_given = False
         self.end_durable = False
         self._actions: list[do.Action] = []
@@ -164,7 +166,7 @@ class Machine:
             return
         if self.stopping:
             if self.pending.empty and not self._busy():
-                self._leave("stopped")
+                self._leave("handed" if self.handing else "stopped")
         elif self.end_durable and self._settled() and not self._observing:
             self.pending.left = True
             self._send()

@@ -7,6 +7,10 @@
 - Destructive: a message is logged with its id, then confirmed; until the confirmation is known, its id is kept,
   so that the message is dropped when it is delivered again.
 
+A life may be able to read only some of the partitions (`InstanceSpec.here`): where each of them comes to a task of
+its own, say. When these have ended it stops in order, and the next life, which can read others, goes on as after a
+crash (R5), only that nothing is lost or repeated.
+
 A source has one output port, as in the paper.
 """
 
@@ -94,6 +98,15 @@ class SourceMachine(Machine):
             self.end_given = self.pending.ended = True
             for port in self.spec.ports:
                 self.pending.outputs.append(self.outbox.end(port))
+        elif self._must_hand_over():
+            self.stopping = self.handing = True
+
+    def _must_hand_over(self) -> bool:
+        """Whether there is more to read, and none of it here. One that drains stays: nobody is to read on."""
+        here = self.spec.here
+        if here is None or self.end_given or self.draining or self._staged:
+            return False
+        return all(p.progress.ended or name not in here for name, p in self.partitions.items())
 
     def _read(self) -> None:
         for name in self._whose_turn():
@@ -115,6 +128,8 @@ class SourceMachine(Machine):
     def _may_read(self, name: PartitionName) -> bool:
         known = self.partitions[name]
         if known.progress.ended or known.reading or known.idle:
+            return False
+        if self.spec.here is not None and name not in self.spec.here:
             return False
         if known.retry_at is not None and self.now < known.retry_at:
             self._wake(known.retry_at)

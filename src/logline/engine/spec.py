@@ -71,6 +71,8 @@ class InstanceSpec:
     destructive: bool = False
     in_turn: bool = False
     """Whether one partition is read to its end before the next."""
+    here: frozenset[PartitionName] | None = None
+    """The partitions that this life can read, None for all; when they have ended it hands over to the next life."""
     until_now: bool = False
     stateless: bool = False
     concurrency: int = 1

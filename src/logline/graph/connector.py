@@ -33,6 +33,8 @@ class Source(ABC):
     """Whether small batches may be put together into one event, within the `rows` and `within` of the source."""
     in_turn: bool = False
     """Whether partitions are read one after the other, in their order, rather than side by side."""
+    apart: bool = False
+    """Whether each partition comes to a task of its own, where the engine has tasks: it shares them with nobody."""
 
     def partitions(self) -> Sequence[str]:
         """What can be read independently; stable names, since they key the progress."""

@@ -15,6 +15,7 @@ from logline.graph.model import Graph, Node
 from logline.graph.operator import Operator, is_stateless
 from logline.names import ERRORS, InstanceName, LogId, PartitionName, PortName, TargetName
 from logline.runtime.payloads import ArrowPayloads, Payloads
+from logline.store.seam import Store
 
 _MICRO = timedelta(microseconds=1)
 
@@ -75,6 +76,18 @@ def parts_of(
         )
         found[spec.name] = _with_code(node, spec, until_now)
     return found
+
+
+def next_partition(parts: Parts, store: Store) -> PartitionName | None:
+    """The first partition that was not read to its end, as the log knows it."""
+    reads = store.read(parts.spec.name).image().reads
+    return next((p for p in parts.spec.partitions if p not in reads or not reads[p].ended), None)
+
+
+def for_partition(parts: Parts, partition: PartitionName | None) -> Parts:
+    """A source for a life that can read this partition alone, or none any more."""
+    here = frozenset() if partition is None else frozenset({partition})
+    return replace(parts, spec=replace(parts.spec, here=here))
 
 
 def _with_code(node: Node, spec: InstanceSpec, until_now: bool) -> Parts:

@@ -21,12 +21,13 @@ _NOTHING = pa.schema([])
 
 
 class ReplayableSource(Source):
-    """A fixed list of batches; the offset is the index."""
+    """A fixed list of batches; the offset is the index. `apart`: a life reads one of the partitions."""
 
     gather = False
     schema = _NOTHING
 
-    def __init__(self, batches: Sequence[Records], parts: int = 1) -> None:
+    def __init__(self, batches: Sequence[Records], parts: int = 1, *, apart: bool = False) -> None:
+        self.apart = apart
         self.batches = {str(k): list(batches[k::parts]) for k in range(parts)}
 
     def partitions(self) -> Sequence[str]:

@@ -30,7 +30,7 @@ from logline.testing.sim.operators import (
 from logline.testing.sim.outside import PaidService, QuerySource, QueueSource, ReplayableSource, Target
 from logline.testing.sim.plain import PlainPayloads, Records
 
-ReadKind = Literal["replayable", "non-replayable", "destructive"]
+ReadKind = Literal["replayable", "apart", "non-replayable", "destructive"]
 TIGHT = Limits(
     run_events=2,
     commit_events=3,
@@ -123,6 +123,8 @@ def make_source(kind: ReadKind, rnd: Random, tag: str, count: int) -> Source:
     own = Random(rnd.random())
     if kind == "replayable":
         return ReplayableSource(batches(own, count, tag), parts=own.choice((1, 1, 2)))
+    if kind == "apart":
+        return ReplayableSource(batches(own, count, tag), parts=3, apart=True)
     if kind == "non-replayable":
         return QuerySource(own, reads=2)
     return QueueSource(own, messages=count)
@@ -139,7 +141,7 @@ def chain(kind: ReadKind, guarantee: Guarantee, seed: int = 0, events: int = 4) 
     return make.build(f"chain({kind}, {guarantee}, seed={seed})")
 
 
-_KINDS: tuple[ReadKind, ...] = ("replayable", "non-replayable", "destructive")
+_KINDS: tuple[ReadKind, ...] = ("replayable", "apart", "non-replayable", "destructive")
 _GUARANTEES: tuple[Guarantee, ...] = ("positioned", "guarded", "named")
 
 

@@ -22,7 +22,7 @@ from logline.names import InstanceName
 from logline.runtime.hands import Key, LoopHands
 from logline.runtime.inline import sweep
 from logline.runtime.life import Life
-from logline.runtime.parts import Parts
+from logline.runtime.parts import Parts, for_partition, next_partition
 from logline.store.memory import MemoryStore
 from logline.testing.sim.checks import Checks
 from logline.testing.sim.outside import PaidService, Violation
@@ -125,8 +125,11 @@ class World:
         def settle(stimulus: on.Stimulus, key: Key) -> None:
             self._settle(actor, stimulus, key)
 
+        parts = self.parts[name]
+        if parts.source is not None and parts.source.apart:
+            parts = for_partition(parts, next_partition(parts, self.store))
         life = Life(
-            self.parts[name],
+            parts,
             self.store,
             clock=lambda: self.now,
             report=report,
@@ -165,6 +168,8 @@ class World:
         self.counts[why] += 1
         if why == "left":
             self.finished.add(actor.name)
+        elif why == "handed" and self.newest[actor.name] is actor:
+            self._spawn(actor.name)
         elif why == "fenced" and self.newest[actor.name] is actor:
             raise Violation(f"FENCED the newest life of {actor.name}")
 
