@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from logline.errors import DefinitionError, SchemaError
 from logline.graph.connector import Source
-from logline.graph.operator import ArrowArray, ArrowStream, SchemaLike, Tabular
+from logline.graph.operator import SchemaLike, Tabular, is_tabular
 from logline.graph.schemas import schema as read_schema
 from logline.graph.schemas import to_batches, to_table
 
@@ -35,8 +35,8 @@ class Batches(Source):
     gather = False  # who gives the batches has chosen the events
 
     def __init__(self, data: Data, schema: SchemaLike | None = None) -> None:
-        if isinstance(data, (ArrowArray, ArrowStream)):
-            data = [data]
+        if is_tabular(data):
+            data = [cast(Tabular, data)]
         elif not callable(data) and not isinstance(data, Sequence):
             # A generator, say: a life after a crash could not read it again.
             raise DefinitionError(

@@ -139,12 +139,21 @@ class FetchWrites(Action):
 
 @dataclass(frozen=True, slots=True)
 class WriteOut(Action):
-    """Execute one write action (Algorithm 5)."""
+    """Execute write actions of a target, one after the other (Algorithm 5). It may stop after some of them."""
 
     target: TargetName
-    number: int
-    output: Output
-    write_id: str
+    writes: tuple[Output, ...]
+    """Numbered by their SSNs, without gaps."""
+    scope: str
+    """With the number it names a write for good."""
+
+    def first(self, count: int) -> WriteOut:
+        """The same with so many of its writes."""
+        return WriteOut(self.target, self.writes[:count], self.scope)
+
+    def write_id(self, number: int) -> str:
+        """Unique and stable: the same write has it in every life."""
+        return f"{self.scope}/{number}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,14 +225,15 @@ class Desk:
         """The first two phases for a run of events."""
         self.now = now
         intake = Intake()
+        stateless, sets, alone = self.spec.stateless, self.sets, intake.alone
         for channel, output in events:
             if output.end:
                 self._end(channel, intake)
-            elif self.spec.stateless:
+            elif stateless:
                 self._serial = serial = Serial(self._serial + 1)
                 member = Member(channel, output.ssn)
-                self.sets[serial] = DeskSet(None, output.payload, [member])
-                intake.alone.append((serial, member))
+                sets[serial] = DeskSet(None, output.payload, [member])
+                alone.append((serial, member))
             else:
                 self._take_in_one(channel, self._event(channel, output), intake)
         self._report(intake)

@@ -208,12 +208,14 @@ class OperatorMachine(Machine):
         self._do(do.Generate(tuple(do.Job(s, causes[s], tuple(answers[s]) if s in answers else ()) for s in serials)))
 
     def _on_generated(self, stimulus: on.Generated) -> None:
+        running, results = self._running, self._results
         for result in stimulus.results:
-            self._running.discard(result.serial)
-            if result.failure is None:
-                self._results[result.serial] = result
+            serial, _, failure = result
+            running.discard(serial)
+            if failure is None:
+                results[serial] = result
             else:
-                self._on_failure(result.serial, result.failure)
+                self._on_failure(serial, failure)
         self._finish()
 
     def _finish(self) -> None:
@@ -228,8 +230,9 @@ class OperatorMachine(Machine):
 
     def _log_result(self, result: Result) -> None:
         """Algorithm 3, step 4: outputs and the end of the input set are one change (R1)."""
-        serial, step = result.serial, self.step
-        for produced in result.outputs:
+        serial, outputs, _ = result
+        step = self.step
+        for produced in outputs:
             step.outputs.append(self.outbox.put(produced, serial))
         step.close(serial, traced=self.spec.lineage)
         del self._causes[serial]
@@ -291,10 +294,10 @@ class OperatorMachine(Machine):
         self.writes.fetched(stimulus.target, list(stimulus.writes))
 
     def _on_written(self, stimulus: on.Written) -> None:
-        if stimulus.failure is None:
-            self.writes.written(stimulus.target, stimulus.number, self.pending)
-        elif not stimulus.failure.retryable or not self.writes.failed(stimulus.target, self.now):
-            self._halt(stimulus.failure)
+        self.writes.written(stimulus.target, stimulus.number, self.pending)
+        failure = stimulus.failure
+        if failure is not None and (not failure.retryable or not self.writes.failed(stimulus.target, self.now)):
+            self._halt(failure)
 
     def _written(self) -> dict[TargetName, int]:
         return self.writes.positions()

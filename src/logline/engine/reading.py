@@ -174,11 +174,12 @@ class SourceMachine(Machine):
     # ---- replayable (Algorithm 1, step 3) -------------------------------------------------------------
 
     def _log_items(self, stimulus: on.ReadGot, known: _Partition, ended: bool) -> None:
-        progress = known.progress
+        progress, outputs, put = known.progress, self.pending.outputs, self.outbox.put
         for item in stimulus.items:
             for produced in item.outputs:
-                self.pending.outputs.append(self.outbox.put(produced, Serial(0)))
-            progress = progress._replace(offset=item.offset)
+                outputs.append(put(produced, Serial(0)))
+        if stimulus.items:
+            progress = progress._replace(offset=stimulus.items[-1].offset)
         if ended:
             progress = progress._replace(ended=True, status="complete")
         if progress != known.progress or not stimulus.items:

@@ -139,7 +139,7 @@ class WritesFetched(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class Written(Stimulus):
-    """A write action was executed, or failed."""
+    """Write actions were executed up to a number; the failure, if there is one, is of the next."""
 
     target: TargetName
     number: int

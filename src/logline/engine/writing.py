@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from logline.engine import actions as do
 from logline.engine.image import Image, Output, Step
@@ -20,7 +21,7 @@ from logline.names import TargetName
 @dataclass(slots=True)
 class _Queue:
     ready: deque[Output] = field(default_factory=deque)
-    """Committed, in order, not yet executed; the first may be under way."""
+    """Committed, in order, not yet executed; the first ones may be under way."""
     nbytes: int = 0
     """The size of what is in it."""
     last: int = 0
@@ -84,7 +85,7 @@ class Writes:
             self.queues[target].durable_done = number
 
     def start(self, now: int, act: Callable[[do.Action], None]) -> int | None:
-        """Executes the next write of each target; returns when to look again."""
+        """Executes the next writes of each target, a run at a time; returns when to look again."""
         wake = None
         for target, queue in self.queues.items():
             if not queue.known or queue.under_way or not queue.ready:
@@ -92,14 +93,10 @@ class Writes:
             if queue.retry_at is not None and now < queue.retry_at:
                 wake = queue.retry_at if wake is None else min(wake, queue.retry_at)
                 continue
-            output = queue.ready[0]
             queue.under_way, queue.retry_at = True, None
-            act(do.WriteOut(target, output.ssn, output, self.write_id(target, output.ssn)))
+            run = tuple(islice(queue.ready, self.spec.limits.run_events))
+            act(do.WriteOut(target, run, self.scope(target)))
         return wake
-
-    def write_id(self, target: TargetName, number: int) -> str:
-        """Unique and stable: the same write has it in every life."""
-        return f"{self.scope(target)}/{number}"
 
     def scope(self, target: TargetName) -> str:
         """The key under which a target keeps its position or guards."""
@@ -108,14 +105,16 @@ class Writes:
     def written(self, target: TargetName, number: int, pending: Step) -> None:
         """Algorithm 5, step 3; the position rides with a later commit."""
         queue = self.queues[target]
-        queue.under_way, queue.tries = False, 0
-        queue.nbytes -= queue.ready.popleft().nbytes
-        queue.done = pending.written[target] = number
+        queue.under_way = False
+        if number > queue.done:
+            while queue.ready and queue.ready[0].ssn <= number:
+                queue.nbytes -= queue.ready.popleft().nbytes
+            queue.done = pending.written[target] = number
+            queue.tries = 0
 
     def failed(self, target: TargetName, now: int) -> bool:
         """Algorithm 5, step 2; False when it has been tried often enough."""
         queue, retry = self.queues[target], self.spec.limits.write_retry
-        queue.under_way = False
         queue.tries += 1
         if queue.tries >= retry.attempts:
             return False

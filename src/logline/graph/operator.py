@@ -69,6 +69,13 @@ class ArrowStream(Protocol):
 
 
 Tabular = ArrowArray | ArrowStream
+
+
+def is_tabular(made: object) -> bool:
+    """The same as `isinstance(made, Tabular)`, at a fraction of its cost: this is asked for every event."""
+    return hasattr(made, "__arrow_c_array__") or hasattr(made, "__arrow_c_stream__")
+
+
 """Anything with `__arrow_c_array__` or `__arrow_c_stream__`: pyarrow, pandas, polars."""
 
 

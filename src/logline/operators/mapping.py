@@ -25,6 +25,7 @@ from logline.graph.operator import (
     Operator,
     SchemaLike,
     Tabular,
+    is_tabular,
 )
 from logline.names import InsetId
 from logline.operators.tables import columns_of
@@ -54,9 +55,9 @@ class MapBatches(Operator[Batch, None]):
         if made is None:
             return
         # A frame may be iterable too (by column): what is tabular is one table.
-        tables: Iterable[Tabular] = (made,) if isinstance(made, (ArrowArray, ArrowStream)) else made
+        tables: Any = (made,) if is_tabular(made) else made
         for table in tables:
-            if not isinstance(table, (ArrowArray, ArrowStream)):
+            if not is_tabular(table):
                 raise TypeError(
                     f"the function of map_batches gave a {type(table).__name__}; it gives a table "
                     "(pyarrow, pandas, polars), several of them, or None"

@@ -25,7 +25,7 @@ from logline.engine.desk import Desk, Services, failure_of
 from logline.engine.image import Answer, Member
 from logline.engine.results import Produced, Result
 from logline.errors import LogError
-from logline.graph.operator import ArrowArray, ArrowStream, Made, Operator
+from logline.graph.operator import Made, Operator, is_tabular
 from logline.names import InsetId, Serial
 from logline.runtime.context import Gate, SetContext
 from logline.runtime.payloads import Payloads
@@ -76,7 +76,7 @@ class Bench:
         """Calls `generate`; nothing of a generator runs yet."""
         known = self.desk.sets[job.serial]
         inset = known.name()
-        kept = {(a.row, a.n): a for a in job.answers}
+        kept = {(a.row, a.n): a for a in job.answers} if job.answers else {}
         ctx = SetContext(self.desk, self.services, gate, job.serial, inset, known.members, job.cause, kept)
         return (inset, known.members), self.op.generate(inset, known.acc, ctx)
 
@@ -91,7 +91,7 @@ class Bench:
             return made
         if made is None:
             return ()
-        if isinstance(made, Iterable) and not isinstance(made, ArrowStream | ArrowArray):
+        if isinstance(made, Iterable) and not is_tabular(made):
             return made
         raise TypeError(
             f"{type(self.op).__name__}.generate() must yield batches, Emit, Write or Reject (or return an iterable)"

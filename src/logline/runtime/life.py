@@ -31,6 +31,8 @@ from logline.runtime.parts import Parts
 from logline.store.faults import point
 from logline.store.seam import Journal, Store
 
+WRITING = 20_000
+"""Microseconds after which no further write of a run is begun."""
 Reading = Iterator[tuple[Any, Any] | None]
 
 
@@ -253,14 +255,21 @@ class Life:
         )
 
     def _write(self, action: do.WriteOut) -> Iterable[on.Stimulus]:
-        point(self.spec.name, "write.before")
+        """In order, as far as it gets in a short while: what is written is soon known to be."""
+        done, until = action.writes[0].ssn - 1, self.clock() + WRITING
+        failure = None
         try:
-            self._sink(action.target).write(action.output.payload, action.number, action.write_id)
-            point(self.spec.name, "write.after")
+            write = self._sink(action.target).write
+            for output in action.writes:
+                point(self.spec.name, "write.before")
+                write(output.payload, output.ssn, action.write_id(output.ssn))
+                done = output.ssn
+                point(self.spec.name, "write.after")
+                if self.clock() >= until:
+                    break
         except Exception as error:
-            yield on.Written(action.target, action.number, failure_of(error, self.parts.retry_on or (Exception,)))
-        else:
-            yield on.Written(action.target, action.number)
+            failure = failure_of(error, self.parts.retry_on or (Exception,))
+        yield on.Written(action.target, done, failure)
 
     # ---- reads ----------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from logline.errors import GraphError, SchemaError
 from logline.graph.model import ERRORS_SCHEMA, Node
 from logline.graph.operator import Emit, Made, Reject, Tabular, Write
 from logline.graph.schemas import to_batches, to_table
-from logline.names import ERRORS, InsetId, PortName, TargetName
+from logline.names import ERRORS, OUT, InsetId, PortName, TargetName
 
 HEADER = 64
 """Bytes counted for an event beside its payload, so that empty events are bounded too (R13)."""
@@ -66,6 +66,11 @@ class ArrowPayloads:
 
     def made(self, inset: InsetId, made: Made, members: Sequence[Member]) -> Produced:
         """One thing that `generate` yielded."""
+        if type(made) is Emit:
+            batch: Any = made.data
+            known = self._schemas.get(PortName(made.port))
+            if type(batch) is pa.RecordBatch and known is not None and batch.schema.equals(known):
+                return _produced(PortName(made.port), batch)  # nearly always
         if isinstance(made, Write):
             return self._write(made)
         if isinstance(made, Reject):
@@ -92,8 +97,10 @@ class ArrowPayloads:
 
     def read(self, batch: pa.RecordBatch) -> Produced:
         """A batch that a source read."""
-        schema = self._schemas[PortName("out")]
-        return _produced(PortName("out"), to_batches(batch, schema, f"{self.operator}.out")[0])
+        schema = self._schemas[OUT]
+        if not batch.schema.equals(schema):
+            (batch,) = to_batches(batch, schema, f"{self.operator}.out")
+        return _produced(OUT, batch)
 
     def chunk(self, batches: Sequence[pa.RecordBatch], rows: int) -> Sequence[pa.RecordBatch]:
         """Batches that were read one after the other, as batches of at most so many rows."""
@@ -146,6 +153,7 @@ class ArrowPayloads:
         )
 
 
+_size = pa.ipc.get_record_batch_size
 _UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 
 
@@ -158,4 +166,4 @@ def _as_batch(data: Tabular, where: str) -> pa.RecordBatch:
 
 def _produced(port: PortName, batch: pa.RecordBatch) -> Produced:
     # Not batch.nbytes: that costs more than logging the event does.
-    return Produced(port, batch, batch.num_rows, pa.ipc.get_record_batch_size(batch) + HEADER)
+    return Produced(port, batch, batch.num_rows, _size(batch) + HEADER)

@@ -72,7 +72,7 @@ def load_image(txn: lmdb.Transaction) -> Image:
     for key, value in scan(txn, b"m"):
         image.sets[Serial(rows.read_number(key[1:9]))].members.append(rows.read_member(value))
     raw = txn.get(b"S")
-    image.state = None if raw is None else bytes(raw)[:-4]
+    image.state = None if raw is None else bytes(raw[: rows.END])
     image.clock = dict(rows.unpack(v) for _, v in scan(txn, b"c"))
     image.timers = dict(rows.read_timer(v) for _, v in scan(txn, b"t"))
     for _, value in scan(txn, b"a"):
@@ -123,8 +123,7 @@ class LmdbJournal:
                 return  # repeated after a lost answer
             if step.number != header.commits + 1:
                 raise EngineError(f"commit {step.number} after commit {header.commits}: out of turn")
-            for key, value in (*schemas, *events, *plain):
-                rows.put(txn, key, value)
+            rows.put_all(txn, (*schemas, *events, *plain))
             for key in rows.gone_timers(step):
                 txn.delete(key)
             heads = self._moved_heads(step)
@@ -149,18 +148,18 @@ class LmdbJournal:
     def _event(
         self, output: Output, fresh: dict[PortName, tuple[int, pa.Schema]], schemas: list[tuple[bytes, bytes]]
     ) -> bytes:
-        batch = output.payload
+        batch, port = output.payload, output.port
         if batch is None:
             return rows.event_value(output, payloads.NONE, b"")
-        known = fresh.get(output.port) or self._schemas.get(output.port)
+        known = fresh.get(port) or self._schemas.get(port)
         if known is not None and known[1].equals(batch.schema, check_metadata=True):
             return rows.event_value(output, known[0], payloads.write_batch(batch))
         if payloads.needs_stream(batch.schema):
             return rows.event_value(output, payloads.STREAM, payloads.write_stream(batch))
         at = 1 if known is None else known[0] + 1
-        fresh[output.port] = (at, batch.schema)
-        value = rows.pack((output.port, at, batch.schema.serialize().to_pybytes()))
-        schemas.append((b"$" + rows.hashed(output.port) + rows.number(at), value))
+        fresh[port] = (at, batch.schema)
+        value = rows.pack((port, at, batch.schema.serialize().to_pybytes()))
+        schemas.append((b"$" + rows.hashed(port) + rows.number(at), value))
         return rows.event_value(output, at, payloads.write_batch(batch))
 
     def _moved_heads(self, step: Step) -> dict[PortName, Head]:
@@ -174,9 +173,9 @@ class LmdbJournal:
 
         for port, (last, total) in step.reveal.items():
             head(port).last, head(port).total = last, total
-        for output in step.outputs:
-            found = head(output.port)
-            found.last, found.total = output.ssn, output.total
+        newest = {output.port: output for output in step.outputs}
+        for port, output in newest.items():
+            head(port).last, head(port).total = output.ssn, output.total
         for port in step.collected:
             head(port)
         return moved
@@ -297,15 +296,14 @@ class LmdbReader:
             wanted += len(found)
             if wanted > top or size >= max_bytes:
                 return found
-            prefix = b"E" + rows.hashed(port)
             with txn.cursor() as cursor:
-                there = cursor.set_range(prefix + rows.number(wanted))
+                there = cursor.set_range(rows.event_key(port, wanted))
                 for key, value in cursor if there else ():
-                    key = bytes(key)
-                    if key[:9] != prefix or wanted > top or rows.read_number(key[9:]) != wanted:
+                    if wanted > top or key != rows.event_key(port, wanted):
                         break
-                    found.append(self._output(txn, port, Ssn(wanted), value))
-                    size += found[-1].nbytes
+                    output = self._output(txn, port, Ssn(wanted), value)
+                    found.append(output)
+                    size += output.nbytes
                     wanted += 1
                     if size >= max_bytes:
                         return found
@@ -330,17 +328,17 @@ class LmdbReader:
             return found
 
     def _output(self, txn: lmdb.Transaction, port: PortName, ssn: Ssn, raw: Raw) -> Output:
-        row = rows.read_event(raw)
+        count, nbytes, total, serial, number, end = rows.read_event_head(raw)
         batch: Any = None
-        if row.schema == payloads.STREAM:
-            batch = payloads.read_stream(bytes(row.payload))
-        elif row.schema != payloads.NONE:
-            schema = self._schemas.get((port, row.schema))
-            if schema is None:
-                kept = rows.unpack(get(txn, b"$" + rows.hashed(port) + rows.number(row.schema)))[2]
-                schema = self._schemas[port, row.schema] = pa.ipc.read_schema(pa.py_buffer(kept))
-            batch = payloads.read_batch(bytes(row.payload), schema)
-        return Output(port, ssn, batch, row.rows, row.nbytes, row.total, Serial(row.serial), row.end)
+        schema = self._schemas.get((port, number))
+        if schema is None and number not in (payloads.STREAM, payloads.NONE):
+            kept = rows.unpack(get(txn, b"$" + rows.hashed(port) + rows.number(number)))[2]
+            schema = self._schemas[port, number] = pa.ipc.read_schema(pa.py_buffer(kept))
+        if schema is not None:  # a copy: user code may keep it, and the map is used again
+            batch = payloads.read_batch(bytes(raw[rows.PAYLOAD]), schema)
+        elif number == payloads.STREAM:
+            batch = payloads.read_stream(bytes(raw[rows.PAYLOAD]))
+        return Output(port, ssn, batch, count, nbytes, total, Serial(serial), bool(end))
 
     def stored(self, port: PortName) -> Sequence[Ssn]:
         """Visible and not collected."""

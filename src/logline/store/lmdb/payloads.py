@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+_read_batch, _buffer = pa.ipc.read_record_batch, pa.py_buffer
 NONE, STREAM = 0, 0xFFFF
 """Schema numbers with a meaning of their own: no payload at all (the end), and a whole stream."""
 
@@ -47,4 +48,4 @@ def write_batch(batch: pa.RecordBatch) -> pa.Buffer:
 
 def read_batch(raw: bytes, schema: pa.Schema) -> pa.RecordBatch:
     """The inverse of `write_batch`. `raw` is a copy: user code may keep it, and the map is used again."""
-    return pa.ipc.read_record_batch(pa.py_buffer(raw), schema)
+    return _read_batch(_buffer(raw), schema)

@@ -16,7 +16,6 @@ is verified when a journal is claimed: a flipped byte is found before anything i
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple
 
 import lmdb
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from logline.engine import codec
 from logline.engine.image import Answer, Member, OpenSet, Output, Position, Progress, Step, Timer
@@ -34,7 +34,10 @@ from logline.store.encoding import FORMAT
 
 HEADER = b"!"
 _EVENT = struct.Struct("<IQQQHB")  # rows, nbytes, total, serial, schema number, end
-_SUM = struct.Struct("<I")
+_SUM = struct.Struct("<Q")
+_sum = _SUM.pack
+END = -_SUM.size
+"""Where the checksum of a value begins."""
 _U64 = struct.Struct(">Q")
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
@@ -55,7 +58,15 @@ class Header(NamedTuple):
 
 def put(txn: lmdb.Transaction, key: bytes, value: bytes) -> None:
     """A row with its checksum, which is over the key too: a row under another key is damage as well."""
-    txn.put(key, value + _SUM.pack(zlib.adler32(value, zlib.adler32(key))))
+    txn.put(key, value + _sum(xxh3_64_intdigest(value, xxh3_64_intdigest(key))))
+
+
+def put_all(txn: lmdb.Transaction, items: Iterable[tuple[bytes, bytes]]) -> None:
+    """Many rows as `put` would put them."""
+    with txn.cursor() as cursor:
+        cursor.putmulti(
+            [(key, value + _sum(xxh3_64_intdigest(value, xxh3_64_intdigest(key)))) for key, value in items]
+        )
 
 
 def verify(txn: lmdb.Transaction) -> None:
@@ -69,7 +80,9 @@ def verify(txn: lmdb.Transaction) -> None:
             key = bytes(found)
             end = len(raw) - _SUM.size
             view = memoryview(raw)
-            whole = end >= 0 and _SUM.unpack_from(view, end)[0] == zlib.adler32(view[:end], zlib.adler32(key))
+            whole = end >= 0 and _SUM.unpack_from(view, end)[0] == xxh3_64_intdigest(
+                view[:end], xxh3_64_intdigest(key)
+            )
             if not whole or (count and key <= last) or txn.get(key) is None:
                 raise LogError(
                     f"the log is damaged: a row of kind {key[:1].decode(errors='replace')!r} is not as written. "
@@ -90,7 +103,7 @@ def pack(value: Any) -> bytes:
 
 def unpack(raw: bytes | memoryview) -> Any:
     """The inverse of `pack`; the checksum was verified when the journal was claimed."""
-    return _unpack(memoryview(raw)[:-4])
+    return _unpack(memoryview(raw)[:END])
 
 
 @lru_cache(maxsize=4096)
@@ -117,26 +130,14 @@ def event_key(port: PortName, ssn: int) -> bytes:
 
 def event_value(output: Output, schema: int, payload: bytes | memoryview) -> bytes:
     """An event's headers and its payload."""
-    head = _EVENT.pack(output.rows, output.nbytes, output.total, output.serial, schema, output.end)
-    return b"".join((head, payload))
+    _, _, _, rows, nbytes, total, serial, end = output
+    return b"".join((_EVENT.pack(rows, nbytes, total, serial, schema, end), payload))
 
 
-class EventRow(NamedTuple):
-    """An event as it lies there."""
-
-    rows: int
-    nbytes: int
-    total: int
-    serial: int
-    schema: int
-    end: bool
-    payload: memoryview
-
-
-def read_event(raw: bytes | memoryview) -> EventRow:
-    """The inverse of `event_value`."""
-    rows, nbytes, total, serial, schema, end = _EVENT.unpack_from(raw)
-    return EventRow(rows, nbytes, total, serial, schema, bool(end), memoryview(raw)[_EVENT.size : -4])
+read_event_head = _EVENT.unpack_from
+"""The headers of an event: rows, nbytes, total, serial, schema number, end."""
+PAYLOAD = slice(_EVENT.size, END)
+"""Where the payload of an event is in its row."""
 
 
 # ---- a step as puts and deletes ---------------------------------------------------------------------------------

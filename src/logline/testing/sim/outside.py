@@ -131,8 +131,8 @@ class Target(Sink):
         self.names: dict[str, Records] = {}
         self.rows: list[Records] = []
         self.guards: dict[str, tuple[int, Records]] = {}
-        self.failing = 0
-        """So many writes fail before the next one succeeds."""
+        self.failing: list[int] = []
+        """The next write of such a number fails."""
 
     def open(self, scope: str) -> None:
         if self.scope and scope != self.scope:
@@ -143,8 +143,8 @@ class Target(Sink):
         return self.last
 
     def write(self, batch: Any, number: int, write_id: str) -> None:
-        if self.failing > 0:
-            self.failing -= 1
+        if number in self.failing:
+            self.failing.remove(number)
             raise OSError("the target is away for a moment")
         if self.guarantee == "positioned":
             if number <= self.last:

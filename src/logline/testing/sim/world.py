@@ -151,11 +151,20 @@ class World:
             self.counts["crash in recovery"] += 1
         self._remove(actor)
         for action in actor.todo:  # a write may be on its way when its process dies
-            if isinstance(action, do.WriteOut) and self.rnd.random() < self.faults.late_write:
-                self._late.append(lambda action=action: actor.life.execute(action))  # type: ignore[misc]
-                self.counts["late write"] += 1
+            self._maybe_late(actor, action)
         if restart and self.newest[actor.name] is actor:
             self._spawn(actor.name)
+
+    def _maybe_late(self, actor: Actor, action: do.Action) -> None:
+        """The writes that a process has begun when it dies may still take effect, all of them or some."""
+        if isinstance(action, do.WriteOut) and self.rnd.random() < self.faults.late_write:
+            begun = self._some(action)
+            self._late.append(lambda: actor.life.execute(begun))
+            self.counts["late write"] += 1
+
+    def _some(self, action: do.WriteOut) -> do.WriteOut:
+        """A run of writes may be left after any of them."""
+        return action.first(int(self.rnd.random() * len(action.writes)) + 1)
 
     def _remove(self, actor: Actor) -> None:
         actor.alive = False
@@ -221,15 +230,17 @@ class World:
         """One action with its two points where the life can end."""
         kind = type(action).__name__
         if self._point(actor, kind, "before"):
-            if isinstance(action, do.WriteOut) and self.rnd.random() < self.faults.late_write:
-                self._late.append(lambda: actor.life.execute(action))
-                self.counts["late write"] += 1
+            self._maybe_late(actor, action)
             return
         if not actor.alive:
             return
+        if isinstance(action, do.WriteOut):
+            action = self._some(action)
         self.checks.before(actor.life, action, current=self._current(actor))
         if isinstance(action, do.WriteOut) and self.rnd.random() < self.faults.target_away:
-            self.parts[actor.name].sinks[action.target].failing = 1  # type: ignore[index, union-attr]
+            self.parts[actor.name].sinks[action.target].failing.append(  # type: ignore[index, union-attr]
+                self.rnd.choice(action.writes).ssn
+            )
         if isinstance(action, do.Permit):
             actor.granted.add((action.serial, action.row, action.n))
         elif isinstance(action, do.Release):
