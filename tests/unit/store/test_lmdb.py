@@ -194,3 +194,18 @@ def test_a_letter_that_was_cut_off_costs_only_itself(folder: Path) -> None:
     box.send({"n": 3})
     assert reader.receive() == [{"n": 3}]
     store.close()
+
+
+def test_what_killed_processes_had_begun_to_write_goes(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path / "log")
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    dead = store.folder / "status" / f".hourly.json.{gone.stdout.decode().strip()}.7"
+    living = store.folder / "status" / f".hourly.json.{os.getpid()}.7"
+    for path in (dead, living):
+        path.write_text("{")
+    lease = store.lease("one")
+    assert not dead.exists() and living.exists()
+    dead.write_text("{")
+    lease.release()
+    assert not dead.exists() and living.exists()
+    store.close()

@@ -88,6 +88,7 @@ class LmdbLease:
             for stale in folder.glob("lease.*"):
                 if stale not in (self._note, self._path) and not _locked(stale):
                     stale.unlink(missing_ok=True)
+            _clear_asides(folder)
 
     def held(self) -> bool:
         """Whether no other run has taken it."""
@@ -103,6 +104,15 @@ class LmdbLease:
             self._path.unlink(missing_ok=True)
             os.close(self._file)
             self._file = None
+            _clear_asides(self._note.parent)
+
+
+def _clear_asides(folder: Path) -> None:
+    """What `write_aside` had begun in processes that were killed."""
+    for path in folder.rglob(".*"):
+        *_, pid, _thread = path.name.split(".")
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
