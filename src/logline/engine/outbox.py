@@ -82,9 +82,13 @@ class Outbox:
     # ---- collection -----------------------------------------------------------------------------------
 
     def grown(self) -> bool:
-        """Whether enough has been put out since the last look that a look is worth it."""
+        """Whether enough has been put out since the last look that a look is worth it. A look goes through all that
+        is pinned, so it waits for as many new events: a long-open set costs the same per event, however large."""
         step = self.spec.limits.collect_events
-        return any(self.durable[port] - self._looked_at.get(port, 0) >= step for port in self.durable)
+        return any(
+            self.durable[port] - self._looked_at.get(port, 0) >= max(step, len(self.heads[port].pinned))
+            for port in self.durable
+        )
 
     def observe(self, needs: Mapping[ChannelName, Needs]) -> None:
         """How far the receivers are, as their journals say."""

@@ -334,7 +334,7 @@ class Life:
         bases = {}
         for name in action.channels:
             channel = self._channels[name]
-            bases[name] = self.store.read(channel.sender).head(channel.out).base
+            bases[name] = self.store.read(channel.sender).base(channel.out)
         yield on.BasesObserved(bases)
 
 

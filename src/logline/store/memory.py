@@ -161,6 +161,11 @@ class MemoryReader:
             head = self._data.image.heads.get(port, _NO_HEAD)
             return Head(head.last, head.total, head.base, set(head.pinned))
 
+    def base(self, port: PortName) -> Ssn:
+        """Where the committed head begins."""
+        with self._store.lock:
+            return self._data.image.heads.get(port, _NO_HEAD).base
+
     def needs(self, channel: ChannelName) -> Needs:
         """One consistent look."""
         with self._store.lock:

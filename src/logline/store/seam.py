@@ -51,6 +51,9 @@ class Reader(Protocol):
 
     def head(self, port: PortName) -> Head: ...
 
+    def base(self, port: PortName) -> Ssn:
+        """The head's base alone: a head has as many pinned events as sets have members, and this is asked often."""
+
     def needs(self, channel: ChannelName) -> Needs:
         """Position and members of open sets, read at one instant (R12)."""
 

@@ -229,3 +229,18 @@ def test_a_look_is_worth_it_when_enough_has_been_put_out(port: PortName) -> None
     assert box.grown()
     collect(box, needs(need(0), need(0)))
     assert not box.grown()
+
+
+def test_a_look_at_many_members_waits_for_as_many_events() -> None:
+    """Each look goes through all members of open sets: at every fourth event it would cost more and more."""
+    box = outbox()
+    committed(box, put(box, 20))
+    box.collect(needs(need(20), need(20, *range(1, 11))), {})
+    for _ in range(9):
+        committed(box, put(box))
+        assert not box.grown()
+    committed(box, put(box))
+    assert box.grown()
+    box.collect(needs(need(30), need(30)), {})
+    committed(box, put(box, 4))
+    assert box.grown()

@@ -359,6 +359,13 @@ class LmdbReader:
             head.pinned = {Ssn(rows.unpack(v)[1]) for _, v in scan(txn, b"k" + rows.hashed(port))}
             return head
 
+    def base(self, port: PortName) -> Ssn:
+        """Where the committed head begins."""
+        if self._env is None:
+            return Head().base
+        with self._env.read() as txn:
+            return self._head(txn, port).base
+
     @staticmethod
     def _head(txn: lmdb.Transaction, port: PortName) -> Head:
         raw = txn.get(b"h" + rows.hashed(port))

@@ -197,6 +197,7 @@ def check(reader: Reader, model: Model) -> None:
         assert (found.position, sorted(found.members), found.left) == (position, sorted(wanted.members), wanted.left)
     for port, head in model.image.heads.items():
         assert reader.head(port) == head
+        assert reader.base(port) == head.base
         rows = model.rows.get(port, {})
         assert list(reader.stored(port)) == sorted(rows)
         assert exact_rows(reader.pick(port, sorted(rows))) == exact_rows(rows[s] for s in sorted(rows))

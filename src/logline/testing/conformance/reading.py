@@ -152,6 +152,7 @@ class ReadingRules(StoreSuite):
         reader = scribe.reader
         assert list(reader.stored(OUT)) == [3, 4, 6, 8, 9, 10]
         assert reader.head(OUT) == Head(Ssn(10), 100, Ssn(8), {Ssn(3), Ssn(4), Ssn(6)})
+        assert reader.base(OUT) == 8
         assert events(reader, 2) == [3, 4]  # up to the hole
         assert events(reader, 7) == [8, 9, 10]
         assert ssns(reader.pick(OUT, [Ssn(3), Ssn(6), Ssn(9)])) == [3, 6, 9]
