@@ -1,9 +1,9 @@
-"""Whether a long run costs more than a short one: time per event, memory and size of the log after 10^3 ... 10^6 events.
+"""Whether a long run costs more than a short one: time per event, memory and log after 10^3 ... 10^6 events.
 
-Source -> a fast window (60 events) and a slow one (10,000 events), both into targets that do nothing, in one process on
-the embedded log with `process`. Events are small and the windows add up in plain Python, so that it is the engine that
-is measured. Then the same 10^5 events
-with windows that have at most 10^3 and 10^5 members open: the cost of a commit must not depend on that.
+Source -> a fast window (60 events) and a slow one (10,000 events), both into targets that do nothing, in one process
+on the embedded log with `process`. Events are small and the windows add up in plain Python, so that it is the engine
+that is measured. Then 10^5 events with windows that have at most 10^3 and 10^5 members open: what an event costs must
+not depend on that.
 
 Each size runs in a process of its own, so that memory is its own: its greatest, less what it was before the run.
 """

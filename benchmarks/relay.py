@@ -2,7 +2,7 @@
 
 - `process`, `disk`: Logline on the embedded log, every event logged twice on its way
 - `tcp`: the same functions over TCP and Arrow IPC, unlogged, batched alike
-- `file`: what an append of the same bytes to a plain file with as many syncs would allow
+- `file`: an append of the same bytes to plain files, with as many syncs as `disk` makes
 
 The map function decodes, computes one column with Arrow and encodes. The rate is that of the sink between its first
 and its last event, so that starting processes does not count. Variants are interleaved and repeated.
@@ -16,6 +16,7 @@ import os
 import socket
 import statistics
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ import pyarrow.compute as pc
 
 import logline as ll
 from benchmarks.measure import write
+from logline.names import InstanceName
 
 EVENTS = int(os.environ.get("RELAY_EVENTS", "20000"))
 ROWS = 600
@@ -146,9 +148,41 @@ def tcp() -> float:
     return rate
 
 
+def file() -> float:
+    """Events per second of appends to plain files, one for each of the three: the same bytes, and as many syncs as a
+    run with `disk` has commits. No pipeline is faster than this with as many of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        p = ll.Pipeline("relay")
+        source = p.source("source", ll.sources.batches(batches), rows=1 << 20)
+        source.map_batches("map", work).sink("sink", Clocked(f"{folder}/result"))
+        run = p.start(f"lmdb:{folder}/log", engine="processes", durability="disk")
+        run.wait()
+        names = list(run.status().operators)
+        commits = {name: run.log.store.read(InstanceName(name)).image().commits for name in names}
+        threads = [threading.Thread(target=_append, args=(f"{folder}/{n}", commits[n])) for n in names]
+        began = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return EVENTS / (time.perf_counter() - began)
+
+
+def _append(path: str, syncs: int) -> None:
+    body = bytes(next(batches()).serialize())
+    written = 0
+    with Path(path).open("wb", buffering=0) as out:
+        for sync in range(1, syncs + 1):
+            upto = EVENTS * sync // syncs
+            if upto > written:
+                out.write(body * (upto - written))
+            written = upto
+            os.fsync(out.fileno())
+
+
 def main() -> None:
     """Measures, prints and writes the JSON."""
-    variants = {"tcp": tcp, "process": lambda: logged("process"), "disk": lambda: logged("disk")}
+    variants = {"tcp": tcp, "process": lambda: logged("process"), "disk": lambda: logged("disk"), "file": file}
     found: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(REPEATS):
         for name, run in variants.items():
