@@ -20,7 +20,7 @@ from logline.engine.writing import Writes
 from logline.graph.operator import Cause
 from logline.names import ChannelName, Serial, Ssn, TargetName
 
-SHORT, LONG = 5_000, 20_000
+SHORT, LONG = 10_000, 40_000
 """Microseconds that a run of events should take from intake to outputs."""
 
 

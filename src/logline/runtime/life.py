@@ -286,7 +286,7 @@ class Life:
             reading = self._readings[name]
             began = self.clock()
             gathered: list[Any] = []
-            rows = count = 0
+            rows = count = nbytes = 0
             last = b""
             while then == "more" and count < self.parts.items:
                 got: Any = next(reading, _END)
@@ -301,7 +301,10 @@ class Life:
                     item = on.ReadItem(self._events(gathered), last)
                     items.append(item)
                     count += len(item.outputs)
+                    nbytes += sum(produced.nbytes for produced in item.outputs)
                     gathered, rows = [], 0
+                    if nbytes >= self.spec.limits.fetch_bytes:
+                        break
                 if self.clock() - began >= self.parts.within:
                     break
             if gathered:

@@ -39,8 +39,8 @@ class Parts:
     idle: int | None = None
     rows: int = 10_000
     within: int = 100_000
-    items: int = 64
-    """Events that one read brings at most."""
+    items: int = 256
+    """Events that one read brings at most; fewer if they are large."""
 
 
 def parts_of(
