@@ -189,15 +189,17 @@ def _begin_new_branches(store: Store, graph: Graph, parts: Mapping[InstanceName,
     meta = store.meta()
     if meta is None:
         return
-    old = meta.graph["operators"]
-    for name in parts:
-        if name in old:
-            continue
-        if name in store.instances() and store.read(name).image().commits:
-            raise PipelineChanged(
-                f"pipeline {graph.name!r} can't go on with this log: operator {name!r} was removed from it "
-                "and comes back, but what was sent meanwhile may be gone; give it another name"
-            )
+    new = [name for name in parts if name not in meta.graph["operators"]]
+    begun = set(meta.graph.get("beginning", ()))
+    used = {name for name in new if name in store.instances() and store.read(name).image().commits}
+    for name in used - begun:
+        raise PipelineChanged(
+            f"pipeline {graph.name!r} can't go on with this log: operator {name!r} was removed from it "
+            "and comes back, but what was sent meanwhile may be gone; give it another name"
+        )
+    if new:  # noted first: if the driver dies before the new graph is recorded, they have only begun
+        store.set_meta(meta._replace(graph={**meta.graph, "beginning": new}))
+    for name in [name for name in new if name not in used]:
         positions = {
             c.channel: position
             for c in graph.into(OperatorName(name))

@@ -16,6 +16,7 @@ from logline.names import InstanceName, PortName
 from logline.pipeline import Pipeline
 from logline.runtime.launch import recorded
 from logline.store.memory import open_memory
+from logline.store.seam import Meta
 
 
 def test_another_run_goes_on_where_the_last_one_stopped(key: str) -> None:
@@ -173,6 +174,30 @@ def test_a_new_branch_begins_after_what_is_collected(key: str, caplog: pytest.Lo
     assert "operator 'copy' begins with tap:4: earlier events are collected" in caplog.text
     assert copy.written == []
     assert bucket.written == [1, 2]
+
+
+def test_a_driver_that_dies_while_a_new_branch_begins(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The branch has its first commit, and the log does not know of it yet: the next run goes on."""
+    p, tap, bucket = piped(key)
+    log, store = f"memory:{key}", open_memory(key)
+    tap.put(1, 2)
+    tap.close_it()
+    start(p, log).wait(PATIENCE)
+    p2, copy = with_branch(key)
+    record = store.set_meta
+
+    def die(meta: Meta) -> None:
+        if "copy" in meta.graph["operators"]:
+            raise KeyboardInterrupt
+        record(meta)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "set_meta", die)
+        with pytest.raises(KeyboardInterrupt):
+            start(p2, log)
+    assert store.read(InstanceName("copy")).image().commits == 1
+    assert start(p2, log).wait(PATIENCE).phase == "finished"
+    assert (bucket.written, copy.written) == ([1, 2], [])
 
 
 def test_a_branch_that_was_removed_does_not_come_back(key: str) -> None:
