@@ -23,6 +23,8 @@ pipeline 'sales'
     orders: orders
     large: large
     store: store
+  slots:
+    3 for a process per group, at least 1
   warnings: none
 """
 
@@ -442,10 +444,13 @@ class Pipeline:
             raise OptionError("spark= is of no use without engine='spark': leave it out")
         if durability != "disk" and (log is None or not log.startswith("lmdb:")):
             raise OptionError("durability= is for logs on disk, log='lmdb:PATH': leave it out")
+        if engine == "processes" and (log is None or not log.startswith("lmdb:")):
+            raise OptionError("engine='processes' needs a log that processes can share: log='lmdb:PATH'")
         graph = self.graph()
         validate(graph)
+        make = launch.inline if engine == "inline" else launch.processes
         return launch.start(
-            graph, log=log, engine=engine, durability=durability, resume=resume, until=until, takeover=takeover
+            graph, make, log=log, durability=durability, resume=resume, until=until, takeover=takeover
         )
 
     def run(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:

@@ -19,7 +19,7 @@ from tests.chaos.sales_job import pipeline
 from tests.chaos.test_kill_process import expected
 
 import logline as ll
-from logline.runtime.processes import ProcessEngine
+from logline.runtime.supervisor import Supervisor
 from logline.store.faults import POINTS
 
 PATIENCE = 120
@@ -105,7 +105,6 @@ def declare_dead(run: ll.Run, name: str) -> None:
     """Starts the next life while the old process is still there, as a supervisor that can't reach it would."""
     engine = run._engine
     worker = engine.workers[name]
-    worker.process = None
     worker.restarts += 1
     engine._start(worker)
 
@@ -141,7 +140,7 @@ def test_a_process_stopped_inside_its_transaction(
 def test_a_process_that_makes_no_report_is_replaced(
     point: str, tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ProcessEngine, "silence", 2.0)
+    monkeypatch.setattr(Supervisor, "silence", 2.0)
     monkeypatch.setenv("LOGLINE_FAULT", f"hourly:{point}:2:0:stop")
     with start(tmp_path, database) as run:
         until(lambda: run.process("hourly"))

@@ -35,6 +35,8 @@ class Source(ABC):
     """Whether partitions are read one after the other, in their order, rather than side by side."""
     apart: bool = False
     """Whether each partition comes to a task of its own, where the engine has tasks: it shares them with nobody."""
+    on_driver: bool = False
+    """Whether it must live in the driver's process, since it needs what only the driver has: a Spark session."""
 
     def partitions(self) -> Sequence[str]:
         """What can be read independently; stable names, since they key the progress."""

@@ -203,6 +203,8 @@ class Operator(Generic[A, S]):
     """Input port -> its event-time column; gives the operator an event clock."""
     lateness: Duration = timedelta(0)
     idle: Duration | None = None
+    on_driver: ClassVar[bool] = False
+    """Whether it must live in the driver's process, since it needs what only the driver has: a Spark session."""
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         """The output ports and their schemas, given the schema of each input port.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from logline.graph.evolve import Changes
+from logline.graph.groups import Grouping, group
 from logline.graph.model import Graph
 from logline.graph.sample import ancestors
 from logline.names import ERRORS, OperatorName
@@ -24,6 +25,8 @@ class Report:
     warnings: tuple[str, ...] = ()
     changes: Changes | None = None
     """Against the log; None if no log was given, or if it is fresh."""
+    slots: str = ""
+    """How many processes it wants at once, and how many there is room for."""
 
     @property
     def can_resume(self) -> bool:
@@ -35,6 +38,7 @@ class Report:
         sections = {
             "guarantees": [f"{target}: {_MEANING.get(g, g)}" for target, g in self.guarantees.items()],
             "groups": [f"{group}: {', '.join(members)}" for group, members in self.groups.items()],
+            "slots": [self.slots] if self.slots else [],
             "warnings": list(self.warnings),
         }
         if self.changes is not None:
@@ -66,21 +70,31 @@ _MEANING = {
 }
 
 
-def report(graph: Graph, changes: Changes | None = None) -> Report:
-    """The report on a graph that has been validated."""
+def report(graph: Graph, changes: Changes | None = None, slots: int | None = None) -> Report:
+    """The report on a graph that has been validated; `slots` is how many processes there is room for."""
+    grouping = group(graph, slots)
     guarantees: dict[str, str] = {}
-    groups: dict[str, list[OperatorName]] = {}
     for name, node in graph.nodes.items():
-        groups.setdefault(node.options.group or name, []).append(name)
         for target, sink in node.targets.items():
             guarantees[name if node.kind == "sink" and target == "out" else f"{name}.{target}"] = sink.guarantee
     return Report(
         graph.name,
         guarantees,
-        {group: tuple(members) for group, members in groups.items()},
+        grouping.all,
         tuple(_warnings(graph)),
         changes,
+        _slots(graph, grouping, slots),
     )
+
+
+def _slots(graph: Graph, grouping: Grouping, there: int | None) -> str:
+    wanted = len(group(graph).groups)
+    text = f"{wanted} for a process per group"
+    if wanted > grouping.least:
+        text += f", at least {grouping.least}"
+    if there is not None:
+        text += f"; there are {there}"
+    return text + (", operators share processes" if len(grouping.groups) < wanted else "")
 
 
 def _warnings(graph: Graph) -> list[str]:

@@ -1,4 +1,4 @@
-"""From a graph and a log to a run, in this process (R14).
+"""From a graph and a log to a run, whichever engine executes it (R14).
 
 Everything that can be refused is refused before a life begins: a log in use, a log that is not what `resume`
 asks for, a pipeline that changed beyond what its log can live with.
@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from logline.engine.image import Position, Step
-from logline.errors import LogError, OptionError, PipelineChanged
+from logline.errors import LogError, PipelineChanged
 from logline.graph.evolve import compare, record
+from logline.graph.groups import Grouping, group
 from logline.graph.model import Connection, Graph
 from logline.names import InstanceName, OperatorName, PortName, Ssn, event_name
+from logline.runtime.engine import Engine
+from logline.runtime.hosting import Group, Host
 from logline.runtime.inline import InlineEngine
 from logline.runtime.log import Log
 from logline.runtime.parts import Parts, parts_of
-from logline.runtime.processes import ProcessEngine
+from logline.runtime.processes import ProcessHost
 from logline.runtime.run import Run
 from logline.runtime.watching import DRIVER
+from logline.runtime.supervisor import Supervisor
+from logline.runtime.threads import ThreadHost
 from logline.store.address import find_store, open_store
 from logline.store.memory import MemoryStore
 from logline.store.seam import Lease, Meta, Store
@@ -35,19 +40,26 @@ Resume = Literal["auto", "never", "must"]
 logger = logging.getLogger("logline")
 
 
+Make = Callable[[Graph, Mapping[InstanceName, Parts], Store, str, Lease], Engine]
+"""Makes what executes the pipeline: of the graph, its instances, the log, the log's address, and the lease."""
+
+
+def inline(graph: Graph, parts: Mapping[InstanceName, Parts], store: Store, log: str, lease: Lease) -> Engine:
+    """Everything in this process."""
+    return InlineEngine(parts, store, lease)
+
+
 def start(
     graph: Graph,
+    make: Make = inline,
     *,
     log: str | None = None,
-    engine: Literal["inline", "processes"] = "inline",
     durability: Literal["disk", "process"] = "disk",
     resume: Resume = "auto",
     until: Literal["end", "now"] = "end",
     takeover: bool = False,
 ) -> Run:
-    """Starts the pipeline, in this process or in others on this machine, or goes on with what `log` holds."""
-    if engine == "processes" and (log is None or not log.startswith("lmdb:")):
-        raise OptionError("engine='processes' needs a log that processes can share: log='lmdb:PATH'")
+    """Starts the pipeline on the engine that `make` makes, or goes on with what `log` holds."""
     store = open_store(log, durability=durability)
     if log is None:
         logger.info("pipeline %r keeps its log in memory: it is gone with this process", graph.name)
@@ -70,10 +82,7 @@ def start(
             logger.info("pipeline %r has finished on this log: nothing is run twice", graph.name)
             lease.release()
             return Run(graph, parts, Log(store, log), None)
-        runs = (
-            InlineEngine(parts, store, lease) if engine == "inline" else _processes(graph, parts, store, log, lease)
-        )
-        return Run(graph, parts, Log(store, log), runs)
+        return Run(graph, parts, Log(store, log), make(graph, parts, store, shared(log), lease))
     except BaseException:
         lease.release()
         raise
@@ -98,16 +107,26 @@ def _check_journals(store: Store, parts: Mapping[InstanceName, Parts]) -> None:
                 )
 
 
-def _processes(
-    graph: Graph, parts: Mapping[InstanceName, Parts], store: Store, log: str | None, lease: Lease
-) -> ProcessEngine:
+def processes(graph: Graph, parts: Mapping[InstanceName, Parts], store: Store, log: str, lease: Lease) -> Engine:
     """One process per operator; operators with the same `group=` share one."""
-    groups: dict[str, dict[InstanceName, Parts]] = {}
-    for name, part in parts.items():
-        group = graph.nodes[OperatorName(name)].options.group or f"{name}"
-        groups.setdefault(group, {})[name] = part
+    return Supervisor(on_hosts(group(graph), parts, ProcessHost(log), ThreadHost(store)), store, lease)
+
+
+def on_hosts(
+    grouping: Grouping, parts: Mapping[InstanceName, Parts], host: Host, driver: Host
+) -> list[tuple[Group, Host]]:
+    """Each group with the host on which it lives."""
+    return [
+        (Group(name, {InstanceName(m): parts[InstanceName(m)] for m in members}), where)
+        for groups, where in ((grouping.groups, host), (grouping.on_driver, driver))
+        for name, members in groups.items()
+    ]
+
+
+def shared(log: str | None) -> str:
+    """The address of a log as a process in another folder understands it."""
     kind, _, place = (log or "").partition(":")
-    return ProcessEngine(groups, store, f"{kind}:{Path(place).absolute()}", lease)
+    return f"lmdb:{Path(place).absolute()}" if kind == "lmdb" else log or ""
 
 
 def preview(graph: Graph, operator: OperatorName, port: PortName, rows: int) -> pa.Table:

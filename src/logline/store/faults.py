@@ -27,7 +27,9 @@ _armed: dict[tuple[str, str], tuple[int, signal.Signals]] = {}
 
 
 def arm(text: str, life: int = 0) -> None:
-    """Arms `instance:point:count[:life[:stop]]`, several separated by commas; only what is meant for this life."""
+    """Arms `instance:point:count[:life[:stop]]`, several separated by commas; only what is meant for this life, and
+    nothing of what was armed before."""
+    _armed.clear()
     for one in filter(None, text.split(",")):
         instance, point, count, *rest = one.split(":")
         if point not in POINTS and not point.startswith("user."):

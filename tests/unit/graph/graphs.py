@@ -39,8 +39,9 @@ class Keep(Sink):
         raise AssertionError("nothing is written here")
 
 
-def source(name: str, source: Source | None = None) -> Node:
-    return Node(OperatorName(name), source or Numbers(), None, (), {PortName("out"): ID})
+def source(name: str, source: Source | None = None, options: NodeOptions | None = None) -> Node:
+    outputs = {PortName("out"): ID}
+    return Node(OperatorName(name), source or Numbers(), None, (), outputs, options=options or NodeOptions())
 
 
 def middle(

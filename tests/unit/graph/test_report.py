@@ -35,6 +35,8 @@ def test_it_reads_as_text() -> None:
         "  groups:\n"
         "    a: a\n"
         "    s: s\n"
+        "  slots:\n"
+        "    2 for a process per group, at least 1\n"
         "  warnings: none\n"
         "  changed, accepted:\n"
         "    operator 'x' was added\n"

@@ -1,0 +1,127 @@
+"""What a worker does, whatever process it is in: the instances of one group, on the same loop as the inline engine.
+
+How it hears orders and makes reports differs (pipes in `runtime/worker.py`, mail in a Spark task), so both come from
+outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import logging
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from logline.runtime.inline import InlineEngine
+from logline.store import faults
+from logline.store.address import open_store
+from logline.store.lmdb import environment
+from logline.store.seam import Store
+
+HEARTBEAT = 0.5
+"""Seconds between two reports; their own thread makes them, so that slow user code does not delay them."""
+SWITCH = 0.0002
+"""Seconds after which a busy thread lets others run: reads and writes have threads of their own, and with Python's
+default of 5 ms each of their turns would cost that much while the loop is busy."""
+GARBAGE = 50_000
+"""New objects after which Python looks for cycles."""
+_PR_SET_PDEATHSIG = 1
+
+Say = Callable[..., object]
+
+
+def die_with_parent() -> None:
+    """Asks the kernel for a SIGKILL when the thread that made us is gone."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class _Forward(logging.Handler):
+    """What operators log reaches the driver."""
+
+    def __init__(self, say: Say) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(log=[record.name, record.levelno, record.getMessage()])
+
+
+def work(
+    group: str,
+    parts: bytes,
+    log: str,
+    *,
+    level: int,
+    armed: str,
+    life: int,
+    say: Callable[[Store], Say],
+    obey: Callable[[Store, InlineEngine], Callable[[], None]],
+    about: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Runs one group until it is over, and says how that came. Nothing of it stays in the process.
+
+    `say` and `obey` are made once the log is open; what `obey` returns ends the hearing. `about` goes with every
+    status.
+    """
+    logger = logging.getLogger("logline")
+    before = sys.getswitchinterval(), logger.level, gc.get_threshold()
+    store = open_store(log)
+    report_to = say(store)
+    forward = _Forward(report_to)
+    over = threading.Event()
+    environment.worker_process = True
+    faults.arm(armed, life)
+    sys.setswitchinterval(SWITCH)
+    # An event makes a few dozen small objects and no cycles: looking for those after every 700 objects costs
+    # several percent. What is imported by now stays for good.
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
+    logger.setLevel(level)
+    logger.addHandler(forward)
+    try:
+        engine = InlineEngine(pickle.loads(parts), store)
+
+        def report() -> None:
+            status = engine.status()
+            quiet = engine.quiet()
+            plain = {n: {**asdict(o), "counters": dict(o.counters)} for n, o in status.operators.items()}
+            report_to(status=plain, quiet=quiet)
+            known = {"pid": os.getpid(), "phase": status.phase, "operators": plain, "quiet": quiet}
+            store.put_status(group, {**known, **(about or {})})
+
+        def beat() -> None:
+            while not over.wait(HEARTBEAT):
+                report()
+
+        heartbeat = threading.Thread(target=beat, name="logline-beat", daemon=True)
+        heartbeat.start()
+        unhear = obey(store, engine)
+        try:
+            report_to(started=os.getpid())
+            engine.run()
+        finally:
+            over.set()
+            heartbeat.join()
+            unhear()
+        report()
+        error = engine.error
+        fenced = engine.phase == "stopped" and any(host.over == "fenced" for host in engine.hosts.values())
+        return {
+            "over": "fenced" if fenced else engine.phase,
+            "error": None if error is None else [error.args[0], error.operator, error.event, error.traceback],
+        }
+    finally:
+        logger.removeHandler(forward)
+        environment.worker_process = False
+        sys.setswitchinterval(before[0])
+        logger.setLevel(before[1])
+        gc.set_threshold(*before[2])
+        store.close()
