@@ -187,8 +187,7 @@ def declare_dead(run: ll.Run, name: str) -> None:
     worker = engine.workers[name]
 
     def replace() -> None:
-        if worker.process is not None:
-            worker.process = None
+        if worker.tenant is not None:
             worker.restarts += 1
             engine._start(worker)
 

@@ -27,9 +27,9 @@ from logline.runtime.log import Log
 from logline.runtime.parts import Parts, parts_of
 from logline.runtime.processes import ProcessHost
 from logline.runtime.run import Run
-from logline.runtime.watching import DRIVER
 from logline.runtime.supervisor import Supervisor
 from logline.runtime.threads import ThreadHost
+from logline.runtime.watching import DRIVER
 from logline.store.address import find_store, open_store
 from logline.store.memory import MemoryStore
 from logline.store.seam import Lease, Meta, Store

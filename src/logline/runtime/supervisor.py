@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import time
 import traceback
@@ -25,6 +26,8 @@ from logline.store.seam import Lease, Store
 
 logger = logging.getLogger("logline")
 TICK = 0.2
+BEGIN = 30.0
+"""Seconds that a process has to say that it started."""
 PATIENCE = 5.0
 """Seconds after which a life that waits for room is spoken of, and again each time twice as late."""
 
@@ -217,11 +220,7 @@ class Supervisor:
         for worker in self.workers.values():
             if worker.retry_at is not None and now >= worker.retry_at and not self._stop_asked:
                 self._start(worker)
-            elif (
-                worker.tenant is not None
-                and now - worker.heard > self.silence
-                and (worker.begun or not worker.host.patient)
-            ):
+            elif worker.tenant is not None and now - worker.heard > self._silence(worker):
                 logger.warning("the process of group %s makes no report: it is killed", worker.group)
                 worker.heard = now
                 worker.tenant.kill()
@@ -234,6 +233,12 @@ class Supervisor:
             self._abandon()
         elif self.phase in ("running", "draining"):
             self._settle(now)
+
+    def _silence(self, worker: Worker) -> float:
+        """How long a life may be silent: one that has not begun may be at its imports, or wait for room."""
+        if worker.begun:
+            return self.silence
+        return math.inf if worker.host.patient else max(self.silence, BEGIN)
 
     def _settle(self, now: float) -> None:
         done = [w for w in self.workers.values() if w.over is not None]
@@ -279,8 +284,6 @@ class Supervisor:
             self.phase = "stopped"
 
     def _close_tenants(self) -> None:
-        tenants = [w.tenant for w in self.workers.values() if w.tenant is not None]
-        for tenant in tenants:
-            tenant.kill()
-        for tenant in tenants:
-            tenant.close()
+        for worker in self.workers.values():
+            if worker.tenant is not None:
+                worker.tenant.close()
