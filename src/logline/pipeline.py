@@ -39,7 +39,7 @@ import pyarrow as pa
 from logline.errors import BadName, DefinitionError, GraphError, LoglineError, OptionError
 from logline.graph.connector import Sink, Source
 from logline.graph.drawing import draw_svg, draw_text
-from logline.graph.durations import duration
+from logline.graph.durations import keep as read_keep
 from logline.graph.evolve import compare, record
 from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node, NodeOptions, Scope
 from logline.graph.operator import Duration, Operator, SchemaLike
@@ -74,6 +74,8 @@ Engine = Literal["spark", "inline", "processes"]
 Durability = Literal["disk", "process"]
 Resume = Literal["auto", "never", "must"]
 Until = Literal["end", "now"]
+Keep = Duration | tuple[Duration, str]
+"""How long lineage is kept: a time, a size, or one of each."""
 M = TypeVar("M")
 
 
@@ -297,14 +299,18 @@ class Pipeline:
         return self._add(name, op, {port: (stream,) for port, stream in inputs.items()}, resolved, targets)
 
     def lineage(
-        self, start: Stream | str | None = None, target: Stream | str | None = None, *, keep: Duration = "7d"
+        self, start: Stream | str | None = None, target: Stream | str | None = None, *, keep: Keep = "7d"
     ) -> None:
-        """Captures lineage on all paths between two output ports, or everywhere; kept for `keep`."""
+        """Captures lineage on all paths between two output ports, or everywhere.
+
+        An event of the target is kept for `keep` with all that it was made of. `keep` is a time ("7d"), how much each
+        port on the paths holds ("10GB"), or both, whichever is reached first: ("7d", "10GB").
+        """
         try:
-            kept = duration(keep)
+            span, size = read_keep(keep)
         except OptionError as error:
             raise OptionError(f"lineage: keep: {error}") from None
-        self._scopes.append(Scope(self._port(start), self._port(target), kept))
+        self._scopes.append(Scope(self._port(start), self._port(target), span, size))
 
     def _port(self, port: Stream | str | None) -> tuple[OperatorName, PortName] | None:
         if port is None:

@@ -9,7 +9,7 @@ A set that begins and ends within one step never reaches the image: `Step.open` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -145,6 +145,43 @@ class Finished(NamedTuple):
 
 
 @dataclass(slots=True)
+class Lone:
+    """Sets of one event each that are done, as a run: serials and SSNs rise by one together. What lies between two
+    sets that made something made nothing itself, so a run may reach over it."""
+
+    serial: Serial
+    channel: ChannelName
+    ssn: Ssn
+    count: int = 1
+
+    def reaches(self, serial: Serial, member: Member) -> bool:
+        """Whether the run can be made longer, up to this set."""
+        return (
+            serial - self.serial == member.ssn - self.ssn
+            and serial >= self.serial + self.count
+            and member.channel == self.channel
+        )
+
+    def member(self, serial: Serial) -> Member:
+        """The event of one of the sets."""
+        return Member(self.channel, Ssn(self.ssn + serial - self.serial))
+
+
+class Segment(NamedTuple):
+    """A stretch of an instance's history under a lineage scope: what it put out by then, and what that was made of.
+    Retention is by segment, since to look at each set would cost as much as making it (R12)."""
+
+    number: int
+    began: int
+    at: int
+    """When the last of it was put out, in microseconds since 1970."""
+    ports: dict[PortName, tuple[Ssn, int]]
+    """The last SSN and the total of each kept port at its end."""
+    lows: dict[ChannelName, Ssn]
+    """The first event of each channel that a set of this segment has as a member."""
+
+
+@dataclass(slots=True)
 class Step:
     """One or more whole steps, as the change they make."""
 
@@ -165,6 +202,16 @@ class Step:
     """Sets that became due, in that order (R6)."""
     done: list[Serial] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
+    kept: list[Serial] = field(default_factory=list)
+    """Of the sets that are done or finished: those whose history a lineage scope keeps, answers included."""
+    lone: list[Lone] = field(default_factory=list)
+    """The same for sets of one event that began and ended within the step."""
+    lows: dict[ChannelName, Ssn] = field(default_factory=dict)
+    """The first member, by channel, of the sets in `kept` and `lone`; part of the segment when it is committed."""
+    segment: Segment | None = None
+    """The segment that this step's history belongs to, as it is now."""
+    expired: int = 0
+    """The history up to the segment of this number is not needed any more."""
     serial: Serial = Serial(0)
     state: bytes | None = None
     clock: dict[ChannelName, int] = field(default_factory=dict)
@@ -208,6 +255,7 @@ class Step:
             or self.reads
             or self.collected
             or self.forget
+            or self.expired
             or self.ended
             or self.left
         )
@@ -225,24 +273,44 @@ class Step:
         else:
             self.members.setdefault(serial, []).append(member)
 
-    def close(self, serial: Serial, *, traced: bool) -> None:
-        """The set is done. One that began within this step never reaches the image, only its memberships do;
-        those of a set that is one event follow from its name, unless lineage has to find them by the serial."""
-        self.answers.pop(serial, None)
+    def close(self, serial: Serial, *, traced: bool, ordered: bool = True) -> None:
+        """The set is done. One that began within this step never reaches the image, only its memberships do; those
+        of a set that is one event follow from its name. With `traced` lineage has to find them by the serial: sets
+        of one event go into a run, unless outputs of later sets may come before theirs (not `ordered`)."""
         alone = self.alone.pop(serial, None)
         if alone is not None:
-            if traced:
+            if traced and ordered:
+                self._extend(serial, alone)
+            elif traced:
                 self.finished.append(Finished(serial, own_id(alone), (alone,)))
+                self.kept.append(serial)
+            if self.answers:
+                self.answers.pop(serial, None)
             return
+        self.answers.pop(serial, None)
         self.due.pop(serial, None)
         self.failures.pop(serial, None)
+        if traced:
+            self.kept.append(serial)
         begun = self.opened.pop(serial, None)
         if begun is not None:
             self.finished.append(Finished(serial, begun.id, tuple(begun.members)))
         else:  # members that joined in this very step stay in it: they are remembered with the others
             self.done.append(serial)
 
-    def absorb(self, later: Step, *, traced: bool) -> None:
+    def _extend(self, serial: Serial, alone: Member) -> None:
+        last = self.lone[-1] if self.lone else None
+        if last is not None and last.reaches(serial, alone):
+            last.count = serial - last.serial + 1
+        else:
+            self.lone.append(Lone(serial, alone.channel, alone.ssn))
+
+    def reach_down(self, lows: Mapping[ChannelName, Ssn]) -> None:
+        """What is kept of this step was made of events from these on."""
+        for channel, ssn in lows.items():
+            self.lows[channel] = min(ssn, self.lows.get(channel, ssn))
+
+    def absorb(self, later: Step, *, ordered: bool = True) -> None:
         """The steps of `later` after the ones that are here."""
         self.outputs += later.outputs
         self.staged += later.staged
@@ -257,9 +325,15 @@ class Step:
         for serial, answers in later.answers.items():
             self.answers.setdefault(serial, []).extend(answers)
         self.failures |= later.failures
+        kept = set(later.kept)
         for serial in later.done:
-            self.close(serial, traced=traced)
+            self.close(serial, traced=serial in kept, ordered=ordered)
+            kept.discard(serial)
+        self.kept += [serial for serial in later.kept if serial in kept]
         self.finished += later.finished
+        self.lone += later.lone
+        self.reach_down(later.lows)
+        self.expired = max(self.expired, later.expired)
         self.serial = max(self.serial, later.serial)
         if later.state is not None:
             self.state = later.state
@@ -290,6 +364,7 @@ class Image:
     failures: dict[Serial, Failure] = field(default_factory=dict)
     written: dict[TargetName, int] = field(default_factory=dict)
     reads: dict[PartitionName, Progress] = field(default_factory=dict)
+    segments: dict[int, Segment] = field(default_factory=dict)
     ended: bool = False
     left: bool = False
 
@@ -321,8 +396,16 @@ class Image:
         for port, (base, pinned) in step.collected.items():
             head = self.head(port)
             head.base, head.pinned = base, set(pinned)
+        if step.segment is not None:
+            self.segments[step.segment.number] = step.segment
+        if step.expired:
+            self.segments = {number: s for number, s in self.segments.items() if number > step.expired}
         self.ended = self.ended or step.ended
         self.left = self.left or step.left
+
+    def low(self, channel: ChannelName) -> Ssn | None:
+        """The first event of the channel that the kept history leads to (R12)."""
+        return min((s.lows[channel] for s in self.segments.values() if channel in s.lows), default=None)
 
     def _apply_sets(self, step: Step) -> None:
         self.serial = max(self.serial, step.serial)
@@ -355,6 +438,8 @@ class Needs(NamedTuple):
     members: Sequence[Ssn]
     """Members of its open sets, in any order."""
     left: bool
+    low: Ssn | None = None
+    """Lineage: what it put out and still keeps was made of events from here on; None if of none."""
 
 
 class Claim(NamedTuple):

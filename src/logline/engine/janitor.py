@@ -26,6 +26,7 @@ class Janitor(Machine):
         self.incarnation, image = stimulus.claim
         self._commits = image.commits
         self.outbox.restore(image)
+        self.retention.restore(image)
         if not image.left and not self._all_rest:
             self._leave("stopped")  # it lives: it collects by itself
             return
@@ -36,7 +37,7 @@ class Janitor(Machine):
         self._do(do.Observe(tuple(c.name for port in self.spec.ports.values() for c in port)))
 
     def _on_observed(self, stimulus: on.Observed) -> None:
-        self.pending.collected.update(self.outbox.collect(stimulus.needs, self._done))
+        self._collect(stimulus.needs, self._done)
         if self.pending.empty:
             self._leave("stopped")
         else:

@@ -9,16 +9,17 @@ Nothing here knows a clock, a socket, a database or a thread; a crash simply dro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Image, Step
+from logline.engine.image import Image, Needs, Step
 from logline.engine.outbox import Outbox
 from logline.engine.results import Failure
+from logline.engine.retention import Retention
 from logline.engine.spec import InstanceSpec
-from logline.names import Incarnation, Serial
+from logline.names import ChannelName, Incarnation, Serial, TargetName
 
 Phase = Literal["new", "claiming", "recovering", "running", "failed", "gone"]
 
@@ -32,6 +33,7 @@ class Machine:
         self.now = 0
         self.incarnation = Incarnation(0)
         self.outbox = Outbox(spec)
+        self.retention = Retention(spec)
         self.pending = Step()
         self.flying: Step | None = None
         self.stopping = False
@@ -81,6 +83,7 @@ class Machine:
         self.incarnation, image = stimulus.claim
         self._commits = image.commits
         self.outbox.restore(image)
+        self.retention.restore(image)
         self.end_given = self.end_durable = image.ended
         if image.left:
             self._leave("left")  # a life for an instance that needs nothing any more
@@ -212,6 +215,7 @@ class Machine:
     def _send(self) -> None:
         self._commits += 1
         self.pending.number = self._commits
+        self.retention.record(self.pending, self.now)
         self.flying, self.pending = self.pending, Step()
         self._unacknowledged_since = None
         self._do(do.Commit(self.flying))
@@ -250,7 +254,13 @@ class Machine:
         self._observing = False
         self.outbox.observe(stimulus.needs)
         if self.spec.collect:
-            self.pending.collected.update(self.outbox.collect(stimulus.needs, self._written()))
+            self._collect(stimulus.needs, self._written())
+
+    def _collect(self, needs: Mapping[ChannelName, Needs], written: Mapping[TargetName, int]) -> None:
+        """History first: what its outputs were made of is needed no longer than they are."""
+        floors = self.retention.floors(needs, self.outbox.durable, self.now)
+        self.pending.expired = max(self.pending.expired, self.retention.expire(floors))
+        self.pending.collected.update(self.outbox.collect(needs, written, floors))
 
     def _written(self) -> dict[Any, int]:
         """How far each target is known, durably, to have been written."""

@@ -55,6 +55,7 @@ class OperatorMachine(Machine):
         self._retry_at: dict[Serial, int] = {}
         self._wanted: list[on.CallWanted] = []
         self._bases_look = False
+        self._traces = spec.lineage
         self._handlers.update(
             {
                 on.MembersFetched: self._on_members,
@@ -164,6 +165,8 @@ class OperatorMachine(Machine):
             step.open(serial, inset)
         for serial, member in intake.members:
             step.join(serial, member)
+        if self._traces:
+            self.retention.joined(intake.members)
         for serial, cause in intake.due:
             step.due[serial] = cause
             self._now_due(serial, cause)
@@ -232,9 +235,12 @@ class OperatorMachine(Machine):
         """Algorithm 3, step 4: outputs and the end of the input set are one change (R1)."""
         serial, outputs, _ = result
         step = self.step
+        made = False
         for produced in outputs:
             step.outputs.append(self.outbox.put(produced, serial))
-        step.close(serial, traced=self.spec.lineage)
+            made = made or produced.port in self.spec.traced_out
+        traced = self._traces and self.retention.close(serial, step, made=made)
+        step.close(serial, traced=traced, ordered=self.spec.ordered)
         del self._causes[serial]
         if self._answers:
             self._answers.pop(serial, None)
@@ -361,10 +367,12 @@ class OperatorMachine(Machine):
             self._run = max(1, self._run * SHORT // spent)
 
     def _seal(self) -> None:
+        if self._traces:
+            self.retention.joined(self.step.alone.items())  # those that are not done yet
         if self.pending.empty:
             self.pending, self.step = self.step, Step()
         else:
-            self.pending.absorb(self.step, traced=self.spec.lineage)
+            self.pending.absorb(self.step, ordered=self.spec.ordered)
             self.step = Step()
         self._open_since = None
 

@@ -99,9 +99,13 @@ class Outbox:
                     self.taken[channel] = self.heads[port].total if need.left else need.position.total
 
     def collect(
-        self, needs: Mapping[ChannelName, Needs], written: Mapping[TargetName, int]
+        self,
+        needs: Mapping[ChannelName, Needs],
+        written: Mapping[TargetName, int],
+        floors: Mapping[PortName, Ssn] | None = None,
     ) -> dict[PortName, Collection]:
-        """What may go, port by port: not above any receiver's position, not a member of an open set (R12)."""
+        """What may go, port by port: not above any receiver's position, not a member of an open set, and of a port
+        in a lineage scope nothing from its floor on (R12)."""
         found: dict[PortName, Collection] = {}
         for port, channels in self._receivers.items():
             self._looked_at[port] = self.durable[port]
@@ -114,6 +118,10 @@ class Outbox:
                 if not need.left:
                     upto = min(upto, need.position.ssn)
                     pinned.update(need.members)
+            floor = (floors or {}).get(port)
+            if floor is not None:
+                upto = min(upto, Ssn(floor - 1))
+                pinned.update(ssn for ssn in self.heads[port].pinned if ssn >= floor)
             self._collect(port, upto, pinned, found)
         for target, number in written.items():
             port = write_port(target)

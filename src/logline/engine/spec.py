@@ -57,6 +57,22 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Retain:
+    """How long lineage keeps the events of a port (R12)."""
+
+    age: int
+    """The scope's time, in microseconds."""
+    target: bool = True
+    """Whether the time is counted from the port's own events; otherwise they are kept for what is made of them."""
+    nbytes: int | None = None
+    """Not more than so many bytes of the port, whatever they lead to."""
+
+
+FOREVER = 1 << 62
+"""An age that is never reached: of a scope that is bounded by size alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceSpec:
     """One instance, as the protocol sees it."""
 
@@ -80,10 +96,19 @@ class InstanceSpec:
     on_error: OnError = "stop"
     retry: RetrySpec = RetrySpec()
     keep: frozenset[PortName] = frozenset()
-    """Ports whose events are never collected here: `errors`, those in a lineage scope (R12), kept writes."""
-    lineage: bool = False
+    """Ports whose events are never collected here: `errors` (R12), kept writes."""
+    retain: Mapping[PortName, Retain] = field(default_factory=dict)
+    """Ports on a lineage scope's paths, the one where it starts included."""
+    traced_in: frozenset[ChannelName] = frozenset()
+    traced_out: frozenset[PortName] = frozenset()
+    """Lineage is captured from these channels to these ports."""
     collect: bool = True
     limits: Limits = Limits()
+
+    @property
+    def lineage(self) -> bool:
+        """Whether it captures which input set made which output."""
+        return bool(self.traced_in and self.traced_out)
 
     @property
     def channels(self) -> Mapping[ChannelName, ChannelSpec]:

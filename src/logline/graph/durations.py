@@ -1,4 +1,4 @@
-"""Lengths of time and rates as people write them: "1h", "500ms", "1h30m", "600/min".
+"""Lengths of time, rates and sizes as people write them: "1h", "500ms", "1h30m", "600/min", "10GB".
 
 >>> duration("1h30m")
 datetime.timedelta(seconds=5400)
@@ -52,6 +52,31 @@ def duration(value: str | timedelta) -> timedelta:
             "for example '500ms', '1h' or '1h30m'"
         )
     return total
+
+
+_SIZES = {"kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(kB|KB|MB|GB|TB)\Z")
+
+
+def keep(value: object) -> tuple[timedelta | None, int | None]:
+    """How long, how much, or both, whichever is reached first.
+
+    >>> keep("7d"), keep("10GB"), keep(("7d", "10GB"))
+    ((datetime.timedelta(days=7), None), (None, 10000000000), (datetime.timedelta(days=7), 10000000000))
+    """
+    span: timedelta | None = None
+    size: int | None = None
+    for part in value if isinstance(value, tuple | list) else (value,):
+        match = _SIZE.match(part.strip()) if isinstance(part, str) else None
+        if match is not None and size is None:
+            size = int(float(match[1]) * _SIZES[match[2]])
+        elif match is None and span is None and isinstance(part, str | timedelta):
+            span = duration(part)
+        else:
+            raise OptionError(f"{value!r}: write a time ('7d'), a size ('10GB'), or one of each: ('7d', '10GB')")
+    if span is None and size is None:
+        raise OptionError(f"{value!r}: write a time ('7d'), a size ('10GB'), or one of each: ('7d', '10GB')")
+    return span, size
 
 
 def rate(value: object) -> tuple[int, timedelta]:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from logline.graph.authored import module_of
+from logline.graph.dependencies import dependencies
 from logline.graph.digest import code_digest
 from logline.graph.model import Graph, Node, Scope
 from logline.graph.operator import is_stateless
@@ -38,7 +39,10 @@ def record(graph: Graph) -> Record:
     return {
         "format": _FORMAT,
         "pipeline": graph.name,
-        "operators": {str(name): _operator(node) for name, node in graph.nodes.items()},
+        "operators": {
+            str(name): {**_operator(node), "depends": [list(d) for d in dependencies(graph, node)]}
+            for name, node in graph.nodes.items()
+        },
         "connections": [[str(c.sender), str(c.out), str(c.receiver), str(c.port)] for c in graph.connections],
         "scopes": [_scope(scope) for scope in graph.scopes],
     }
@@ -73,7 +77,8 @@ def _scope(scope: Scope) -> Record:
     return {
         "start": None if scope.start is None else [str(part) for part in scope.start],
         "target": None if scope.target is None else [str(part) for part in scope.target],
-        "keep": scope.keep.total_seconds(),
+        "keep": None if scope.keep is None else scope.keep.total_seconds(),
+        "size": scope.size,
     }
 
 

@@ -68,6 +68,8 @@ class NodeOptions:
     accept: str | None = None
     rows: int = 10_000
     """Sources: records per event, at most."""
+    depends: Mapping[str, str] | None = None
+    """Output column -> input column, as declared; None: as the operator knows."""
     within: timedelta = timedelta(milliseconds=100)
     """Sources: how long records are gathered for one event."""
 
@@ -114,7 +116,10 @@ class Scope:
 
     start: tuple[OperatorName, PortName] | None
     target: tuple[OperatorName, PortName] | None
-    keep: timedelta
+    keep: timedelta | None
+    """How long an event of the target is kept, with all that it was made of. None: bounded by size alone."""
+    size: int | None = None
+    """How many bytes each port on the paths keeps at most."""
 
 
 @dataclass(frozen=True)

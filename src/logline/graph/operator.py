@@ -31,6 +31,7 @@ from typing import (
     ClassVar,
     Generic,
     Literal,
+    NamedTuple,
     Protocol,
     TypeAlias,
     TypeVar,
@@ -136,6 +137,15 @@ class Reject:
 Made = Emit | Write | Reject | Tabular
 
 
+class Dependency(NamedTuple):
+    """Output records with a value of `out` come of no other input records than those with such a value of `into`."""
+
+    out: str
+    into: str
+    how: Literal["same", "from", "until"] = "same"
+    """The input's value is the same; from this one on; below this one."""
+
+
 class Context(ABC, Generic[S]):
     """What an operator may ask of the engine; valid during the call it was given to."""
 
@@ -201,6 +211,8 @@ class Operator(Generic[A, S]):
     """Built once without arguments, restored ever after; small, logged whole; only `assign` may change it."""
     time: Mapping[str, str] = MappingProxyType({})
     """Input port -> its event-time column; gives the operator an event clock."""
+    depends: Mapping[str, str] = MappingProxyType({})
+    """Output column -> the input column that it depends on, and on nothing else."""
     lateness: Duration = timedelta(0)
     idle: Duration | None = None
     on_driver: ClassVar[bool] = False
@@ -213,6 +225,13 @@ class Operator(Generic[A, S]):
         on what it is connected to (a filter, say) overrides it. The port `errors` is added to these.
         """
         return self.outputs
+
+    def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
+        """Which input records an output record can have come from, for lineage of records (LOG.io Example 11).
+
+        By default what `depends` says; the option `depends=` of the operator takes its place.
+        """
+        return [Dependency(out, into) for out, into in self.depends.items()]
 
     def open(self, ctx: Context[S]) -> None:
         """Once per life; clients go here, since the instance is shipped."""

@@ -52,6 +52,8 @@ class Options(TypedDict, total=False):
     """Of the code; by default a digest of it."""
     was: str
     """The name before a rename; not honoured yet."""
+    depends: Mapping[str, str]
+    """Output column -> the input column that it depends on alone: lineage of records (LOG.io Example 11)."""
     accept: Literal["at_least_once"]
     """Accepts a target that may write twice after a crash."""
 
@@ -59,7 +61,7 @@ class Options(TypedDict, total=False):
 _COMMON = frozenset({"policy", "deterministic", "group", "retry", "replicas", "version", "was"})
 _HONOURED: Mapping[Kind, frozenset[str]] = {
     "source": _COMMON | {"rows", "within"},
-    "operator": _COMMON | {"concurrency", "ordered", "on_error"},
+    "operator": _COMMON | {"concurrency", "ordered", "on_error", "depends"},
     "sink": _COMMON | {"accept"},
 }
 _WHY_NOT = {
@@ -70,6 +72,8 @@ _WHY_NOT = {
     ("source", "ordered"): "a source has no input sets",
     ("source", "on_error"): "a source has no input sets that could be set aside",
     ("source", "accept"): "a source has no target",
+    ("source", "depends"): "a source has no input",
+    ("sink", "depends"): "a sink puts out nothing",
     ("operator", "accept"): "it has no target",
 }
 
@@ -186,6 +190,12 @@ def _accept(value: Any) -> str:
     return "at_least_once"
 
 
+def _depends(value: Any) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(c, str) for pair in value.items() for c in pair):
+        raise OptionError(f"{value!r} is not a mapping of output columns to input columns")
+    return dict(value)
+
+
 _CHECKS = {
     "policy": _policy,
     "deterministic": _flag,
@@ -200,6 +210,7 @@ _CHECKS = {
     "version": _version,
     "was": _was,
     "accept": _accept,
+    "depends": _depends,
     "rows": _count,
     "within": duration,
 }

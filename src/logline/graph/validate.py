@@ -23,6 +23,7 @@ from logline.errors import (
     SchemaError,
 )
 from logline.graph.connector import Guarantee, Sink
+from logline.graph.dependencies import check_depends
 from logline.graph.durations import duration
 from logline.graph.lineage_paths import enabled_ports
 from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node
@@ -48,6 +49,7 @@ def check_node(graph: Graph, node: Node) -> None:
     if not errors:
         errors = list(_node(graph, node))
     _raise(f"operator {node.name!r}", errors)
+    check_depends(graph, node)
 
 
 def _raise(what: str, errors: list[LoglineError]) -> None:

@@ -41,6 +41,9 @@ _MANY = 16
 class Reduction(Protocol):
     """What is made of the records of a set: aggregates, or whatever else can be gathered batch by batch."""
 
+    by: tuple[str, ...]
+    """The columns by which records are grouped: an output record comes of those with the same values."""
+
     def add(self, parts: Parts, batch: Batch) -> Parts:
         """The parts of a set with one more batch; pure, since recovery repeats it."""
 

@@ -6,13 +6,13 @@ the next n, and so on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 import pyarrow as pa
 
-from logline.graph.operator import Context, Emit, Event, Operator, SchemaLike
+from logline.graph.operator import Context, Dependency, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
 from logline.operators.aggregates import Parts, Reduction
 from logline.operators.windows import Events
@@ -38,6 +38,9 @@ class BlockAggregate(Operator[Parts, Block]):
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         return {"out": self.aggregates.output(inputs["in"])}
+
+    def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
+        return [Dependency(column, column) for column in self.aggregates.by]
 
     def assign(self, event: Event, ctx: Context[Block]) -> Sequence[InsetId]:
         block, within = ctx.state, self.window.within

@@ -21,6 +21,7 @@ from logline.graph.operator import (
     ArrowStream,
     Batch,
     Context,
+    Dependency,
     Emit,
     Operator,
     SchemaLike,
@@ -28,7 +29,7 @@ from logline.graph.operator import (
     is_tabular,
 )
 from logline.names import InsetId
-from logline.operators.tables import columns_of
+from logline.operators.tables import columns_of, same_columns
 
 MapFn = Callable[[Batch], Tabular | Iterable[Tabular] | None]
 Where: TypeAlias = "pc.Expression | Callable[[Batch], Any]"
@@ -84,6 +85,9 @@ class Filter(Operator[Batch, None]):
                 ) from error
         return {"out": schema}
 
+    def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
+        return same_columns(inputs["in"])
+
     def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Emit]:
         if isinstance(self.where, pc.Expression):
             kept = acc.filter(self.where)
@@ -105,6 +109,9 @@ class Union(Operator[Batch, None]):
                     f"{port!r} has {columns_of(other)}"
                 )
         return {"out": schema}
+
+    def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
+        return same_columns(inputs["in"])
 
     def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Emit]:
         yield Emit(acc)

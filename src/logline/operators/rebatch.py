@@ -8,7 +8,7 @@ recovery rebuilds a set without asking `assign` again (R5).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 import msgspec
@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from logline.errors import OptionError
 from logline.graph.durations import duration
-from logline.graph.operator import Batch, Context, Duration, Emit, Event, Operator, SchemaLike
+from logline.graph.operator import Batch, Context, Dependency, Duration, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
 from logline.operators.checks import at_least_one
+from logline.operators.tables import same_columns
 
 Slices = tuple[Batch, ...]
 
@@ -44,6 +45,9 @@ class Rebatch(Operator[Slices, Filling]):
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         return {"out": inputs["in"]}
+
+    def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
+        return same_columns(inputs["in"])
 
     def assign(self, event: Event, ctx: Context[Filling]) -> Mapping[InsetId, tuple[int, int]]:
         total = event.batch.num_rows

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from logline.graph.operator import Dependency
+
+
+def same_columns(schema: pa.Schema) -> list[Dependency]:
+    """The dependencies of records that pass unchanged."""
+    return [Dependency(name, name) for name in dict.fromkeys(schema.names)]
+
 
 def nulls(schema: pa.Schema) -> pa.Table:
     """One row of nulls: what a kernel can't do with a column's type shows on it, before data moves."""

@@ -9,7 +9,7 @@ leave on port `late`, as do records without a time: nothing is dropped in silenc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logline.errors import OptionError, SchemaError
-from logline.graph.operator import Batch, Context, Emit, Event, Operator, SchemaLike
+from logline.graph.operator import Batch, Context, Dependency, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
 from logline.operators.aggregates import Aggregates, Parts, Reduction
 from logline.operators.blocks import BlockAggregate
@@ -72,6 +72,10 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         if taken := sorted({START, END} & set(made.names)):
             raise OptionError(f"the window adds the column {taken[0]!r} itself; give yours another name")
         return {"out": pa.schema([*bounds, *made]), _LATE: schema}
+
+    def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
+        bounds = [Dependency(START, self.window.on, "from"), Dependency(END, self.window.on, "until")]
+        return [*bounds, *(Dependency(column, column) for column in self.aggregates.by)]
 
     def assign(self, event: Event, ctx: Context[None]) -> Mapping[InsetId, Any]:
         axis, ticks = self._times(event.batch)

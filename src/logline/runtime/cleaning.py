@@ -7,6 +7,7 @@ fenced off. A file does not shrink by it: the room is used again.
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import NamedTuple
 
@@ -34,12 +35,15 @@ def clean(store: Store) -> dict[InstanceName, Cleaned]:
     specs = specs_of(meta.graph)
     lease = store.lease(f"gc-{uuid.uuid4().hex[:8]}")
     try:
-        return {name: _clean_one(store, spec) for name, spec in specs.items() if name in store.instances()}
+        # Against the stream: what lineage keeps is known to receivers first.
+        there = [spec for name, spec in reversed(specs.items()) if name in store.instances()]
+        found = {spec.name: _clean_one(store, spec, time.time_ns() // 1000) for spec in there}
+        return {name: found[name] for name in specs if name in found}
     finally:
         lease.release()
 
 
-def _clean_one(store: Store, spec: InstanceSpec) -> Cleaned:
+def _clean_one(store: Store, spec: InstanceSpec, now: int) -> Cleaned:
     reader = store.read(spec.name)
     ports = (*spec.ports, *map(write_port, spec.targets))
 
@@ -50,11 +54,11 @@ def _clean_one(store: Store, spec: InstanceSpec) -> Cleaned:
     journal = store.claim(spec.name)
     try:
         janitor = Janitor(spec, all_rest=True)
-        janitor.handle(on.Started(), 0)
+        janitor.handle(on.Started(), now)
         claimed = on.Claimed(Claim(journal.incarnation, journal.image))
         needs = {c.name: store.read(c.receiver).needs(c.name) for port in spec.ports.values() for c in port}
-        janitor.handle(claimed, 0)
-        for action in janitor.handle(on.Observed(needs), 0):
+        janitor.handle(claimed, now)
+        for action in janitor.handle(on.Observed(needs), now):
             if isinstance(action, do.Commit):
                 journal.commit(action.step)
     finally:

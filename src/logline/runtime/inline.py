@@ -436,13 +436,13 @@ class InlineEngine:
         )
 
 
-def sweep(parts: Parts, store: Store) -> None:
+def sweep(parts: Parts, store: Store, clock: Callable[[], int] = wall_clock) -> None:
     """Collects the journal of an instance that has left."""
-    life = Life(parts, store, clock=wall_clock, report=lambda s: None, settle=lambda s, k: None, threads=False)
+    life = Life(parts, store, clock=clock, report=lambda s: None, settle=lambda s, k: None, threads=False)
     life.machine = Janitor(parts.spec)
-    todo: deque[do.Action] = deque(life.machine.handle(on.Started(), 0))
+    todo: deque[do.Action] = deque(life.machine.handle(on.Started(), clock()))
     while todo:
         action = todo.popleft()
         if not isinstance(action, do.Leave):
             for stimulus in life.execute(action):
-                todo.extend(life.machine.handle(stimulus, 0))
+                todo.extend(life.machine.handle(stimulus, clock()))

@@ -16,6 +16,7 @@ from logline.engine.image import Output
 from logline.engine.spec import write_port
 from logline.errors import BadName, Collected, LogError
 from logline.graph.model import ERRORS_SCHEMA
+from logline.lineage import queries
 from logline.names import (
     ERRORS,
     EventRange,
@@ -53,10 +54,12 @@ class Log:
         return f"Log({self.url!r})"
 
     def table(self, name: str) -> pa.Table:
-        """One of LOG.io's tables: event_log, event_data, read_action, state, event_lineage."""
+        """One of LOG.io's tables: event_log, event_data, read_action, state, event_lineage; or lineage_edges."""
+        if name == "lineage_edges":
+            return queries.lineage_edges(self.store)
         make = TABLES.get(name)
         if make is None:
-            raise BadName(f"there is no table {name!r}; there are {', '.join(TABLES)}")
+            raise BadName(f"there is no table {name!r}; there are {', '.join(TABLES)}, lineage_edges")
         return make(self.store, self._record())
 
     def read(self, events: str) -> pa.Table:
@@ -79,6 +82,43 @@ class Log:
         if any(output.end for output in found):
             raise LogError(f"{_not_there(events, wanted, reader)}; after it comes the end of the stream")
         return pa.Table.from_batches([output.payload for output in found])
+
+    def find(self, port: str, where: str, *, limit: int = 100) -> list[str]:
+        """The newest events of a port with a record for which an SQL condition is true.
+
+        `log.find("orders", "item_id = 'BZ234'")` gives the names of events, the newest first.
+        """
+        return queries.find(self.store, port, where, limit)
+
+    def backward(
+        self, event: queries.Asked, *, to: str | None = None, where: str | None = None, records: bool = False
+    ) -> pa.Table:
+        """What events were made of, back to the sources, wherever a lineage scope captures it.
+
+        `event` is `hourly:12`, `hourly:12..40`, `hourly` (all that the log has of the port), or a list of such. With
+        `to` only the events of that port are listed. `where`, an SQL condition, chooses among the records of the
+        events asked for. `records=True` refines the answer to records, through the operators' column dependencies.
+        The columns are described in `logline.lineage.tables`; `ends` says why a lineage does not go on.
+        """
+        return queries.lineage(self.store, event, "backward", to=to, where=where, records=records)
+
+    def forward(
+        self, event: queries.Asked, *, to: str | None = None, where: str | None = None, records: bool = False
+    ) -> pa.Table:
+        """What came of events; otherwise as `backward`."""
+        return queries.lineage(self.store, event, "forward", to=to, where=where, records=records)
+
+    def calls(self, event: queries.Asked) -> pa.Table:
+        """The answers that `ctx.call` got while events were made: the reads that are part of their lineage (R9)."""
+        return queries.calls(self.store, event)
+
+    def sql(self, query: str) -> pa.Table:
+        """A query on the five tables, on `lineage_edges`, and on the records of ports.
+
+        `log.sql("select item_id, count(*) from orders group by all")`; a port has the column `_event` with the name
+        of each record's event, and `"hourly.late"` is written in double quotes.
+        """
+        return queries.query(self.store, query)
 
     def errors(self, operator: str | None = None) -> pa.Table:
         """The events on ports `errors`: rejected rows and diverted sets, with the name of each event."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from logline.engine.spec import ChannelSpec, InstanceSpec, Limits, RetrySpec, write_port
+from logline.engine.spec import FOREVER, ChannelSpec, InstanceSpec, Limits, Retain, RetrySpec, write_port
 from logline.graph.connector import Sink, Source
 from logline.graph.durations import duration
-from logline.graph.lineage_paths import enabled_ports
+from logline.graph.lineage_paths import Enabled, Kept, enabled_ports, kept_ports
 from logline.graph.model import Graph, Node
 from logline.graph.operator import Operator, is_stateless
 from logline.names import ERRORS, InstanceName, LogId, PartitionName, PortName, TargetName
@@ -52,14 +52,12 @@ def parts_of(
     collect: bool = True,
 ) -> dict[InstanceName, Parts]:
     """Every instance of the graph; one per operator for now."""
-    lineage = enabled_ports(graph) if graph.scopes else {}
+    lineage, retained = enabled_ports(graph), kept_ports(graph)
     found: dict[InstanceName, Parts] = {}
     for node in graph.nodes.values():
-        traced = lineage.get(node.name)
-        kept = {ERRORS} | (set(traced.outputs) if traced is not None else set())
-        # Where a scope starts nothing is captured, but a query ends there and wants the events.
-        kept |= {scope.start[1] for scope in graph.scopes if scope.start and scope.start[0] == node.name}
-        kept |= {write_port(target) for target, sink in node.targets.items() if sink.kept}
+        traced = lineage.get(node.name, Enabled(frozenset(), frozenset()))
+        never = {ERRORS}
+        never |= {write_port(target) for target, sink in node.targets.items() if sink.kept}
         spec = InstanceSpec(
             name=InstanceName(node.name),
             log_id=log_id,
@@ -69,8 +67,10 @@ def parts_of(
             concurrency=node.options.concurrency,
             ordered=node.options.ordered,
             on_error=node.options.on_error,
-            keep=frozenset(kept),
-            lineage=traced is not None,
+            keep=frozenset(never),
+            retain={port: retain(kept) for (name, port), kept in retained.items() if name == node.name},
+            traced_in=frozenset(c.channel for c in graph.into(node.name) if c.port in traced.inputs),
+            traced_out=traced.outputs,
             collect=collect,
             limits=limits or Limits(),
         )
@@ -88,6 +88,11 @@ def for_partition(parts: Parts, partition: PartitionName | None) -> Parts:
     """A source for a life that can read this partition alone, or none any more."""
     here = frozenset() if partition is None else frozenset({partition})
     return replace(parts, spec=replace(parts.spec, here=here))
+
+
+def retain(kept: Kept) -> Retain:
+    """What a scope asks of a port, as the engine counts it."""
+    return Retain(FOREVER if kept.span is None else micros(kept.span), kept.target, kept.size)
 
 
 def _with_code(node: Node, spec: InstanceSpec, until_now: bool) -> Parts:

@@ -12,9 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from logline.engine.spec import ChannelSpec, InstanceSpec, write_port
+from logline.graph.lineage_paths import kept_ports
 from logline.names import ChannelName, InstanceName, PortName, TargetName
+from logline.runtime.parts import retain
 from logline.runtime.status import OperatorStatus, Phase, Status, logged_status
 from logline.store.seam import Store
+from logline.store.tables import graph_of
 
 DRIVER = "@driver"
 """Whoever holds the lease: the name of its status and of its mailbox. No operator can have it."""
@@ -90,6 +93,7 @@ def specs_of(record: Mapping[str, Any]) -> dict[InstanceName, InstanceSpec]:
         )
         for sender, out, receiver, port in record["connections"]
     ]
+    retained = kept_ports(graph_of(record))
     return {
         InstanceName(name): InstanceSpec(
             name=InstanceName(name),
@@ -99,6 +103,7 @@ def specs_of(record: Mapping[str, Any]) -> dict[InstanceName, InstanceSpec]:
                 for port in known["outputs"]
             },
             targets={TargetName(target): guarantee for target, guarantee in known["targets"].items()},
+            retain={port: retain(kept) for (owner, port), kept in retained.items() if owner == name},
             keep=frozenset(record.get("keep", {}).get(name, _all_ports(known))),
         )
         for name, known in record["operators"].items()

@@ -35,6 +35,7 @@ class Query:
             raise OptionError("sql takes a plain function of a DataFrame, as in lambda df: df.where('amount > 3')")
         self.name = name
         self.schema = schema
+        self.by: tuple[str, ...] = ()
         self._held = Held(fn, f"the function of {name!r}")
 
     def add(self, parts: Parts, batch: Batch) -> Parts:

@@ -18,10 +18,12 @@ from logline.engine.image import (
     Finished,
     Head,
     Image,
+    Lone,
     Member,
     OpenSet,
     Position,
     Progress,
+    Segment,
     Step,
     Timer,
 )
@@ -60,6 +62,12 @@ def _progress(raw: list[Any]) -> Progress:
     return Progress(*raw)._replace(unconfirmed=tuple(raw[-1]))
 
 
+def read_segment(raw: list[Any]) -> Segment:
+    """A segment of the history, as it is packed."""
+    number, began, at, ports, lows = raw
+    return Segment(number, began, at, {p: (ssn, total) for p, (ssn, total) in ports.items()}, lows)
+
+
 def encode_step(step: Step) -> bytes:
     """The image side of a step: everything but outputs and staged rows."""
     return _pack(
@@ -85,6 +93,10 @@ def encode_step(step: Step) -> bytes:
             step.reads,
             {p: (c.base, sorted(c.pinned)) for p, c in step.collected.items()},
             step.forget,
+            step.kept,
+            [(run.serial, run.channel, run.ssn, run.count) for run in step.lone],
+            step.segment,
+            step.expired,
             step.ended,
             step.left,
         ]
@@ -117,6 +129,10 @@ def decode_step(raw: bytes) -> Step:
         reads,
         collected,
         forget,
+        kept,
+        lone,
+        segment,
+        expired,
         ended,
         left,
     ) = fields[1:]
@@ -140,6 +156,10 @@ def decode_step(raw: bytes) -> Step:
         reads={p: _progress(r) for p, r in reads.items()},
         collected={p: Collection(b, frozenset(k)) for p, (b, k) in collected.items()},
         forget=forget,
+        kept=kept,
+        lone=[Lone(*run) for run in lone],
+        segment=None if segment is None else read_segment(segment),
+        expired=expired,
         ended=ended,
         left=left,
     )
@@ -163,6 +183,7 @@ def encode_image(image: Image) -> bytes:
             {s: _failure(f) for s, f in image.failures.items()},
             image.written,
             image.reads,
+            list(image.segments.values()),
             image.ended,
             image.left,
         ]
@@ -186,6 +207,7 @@ def decode_image(raw: bytes) -> Image:
         failures,
         written,
         reads,
+        segments,
         ended,
         left,
     ) = _unpack(raw)
@@ -203,6 +225,7 @@ def decode_image(raw: bytes) -> Image:
         failures={s: Failure(*f) for s, f in failures.items()},
         written=written,
         reads={p: _progress(r) for p, r in reads.items()},
+        segments={found[0]: read_segment(found) for found in segments},
         ended=ended,
         left=left,
     )

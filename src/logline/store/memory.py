@@ -16,10 +16,11 @@ from typing import Any
 
 import msgspec
 
-from logline.engine.image import Collection, Finished, Head, Image, Member, Needs, Output, Position, Step
+from logline.engine.image import Answer, Collection, Finished, Head, Image, Member, Needs, Output, Position, Step
 from logline.errors import Collected, EngineError, Fenced, LogInUse
 from logline.names import ChannelName, Incarnation, InsetId, InstanceName, LogId, PortName, Serial, Ssn
 from logline.store.encoding import decode_image, decode_step, encode_image, encode_step
+from logline.store.kept import KeptHistory
 from logline.store.seam import Holder, Meta
 
 _NO_HEAD = Head()
@@ -39,6 +40,8 @@ class _Data:
     forgotten: dict[ChannelName, Ssn] = field(default_factory=dict)
     """Below these nothing is remembered, but for stragglers until the next time."""
     stragglers: dict[ChannelName, set[Ssn]] = field(default_factory=dict)
+    kept: KeptHistory = field(default_factory=KeptHistory)
+    """What lineage scopes keep."""
 
 
 class MemoryJournal:
@@ -70,11 +73,14 @@ class MemoryJournal:
 def _apply(data: _Data, step: Step, outputs: Sequence[Output], staged: Sequence[Output]) -> None:
     for output in (*staged, *outputs):
         data.rows.setdefault(output.port, {})[output.ssn] = output
+    over = list(step.finished)
     for serial in step.done:
         opened = data.image.sets[serial]
-        _remember(data, serial, opened.id, (*opened.members, *step.members.get(serial, ())))
-    for finished in step.finished:
+        over.append(Finished(serial, opened.id, (*opened.members, *step.members.get(serial, ()))))
+    for finished in over:
         _remember(data, *finished)
+    data.kept.expire(step.expired)
+    data.kept.add(step, over, outputs, data.image.answers)
     collected = {port: _gone(data.image.head(port), change) for port, change in step.collected.items()}
     step.outputs = list(outputs)
     data.image.apply(step)
@@ -171,7 +177,7 @@ class MemoryReader:
         with self._store.lock:
             image = self._data.image
             members = [m.ssn for o in image.sets.values() for m in o.members if m.channel == channel]
-            return Needs(image.positions.get(channel, Position()), members, image.left)
+            return Needs(image.positions.get(channel, Position()), members, image.left, image.low(channel))
 
     def image(self) -> Image:
         """A copy, made of bytes."""
@@ -186,9 +192,42 @@ class MemoryReader:
                 for ssn, sets in known.items():
                     for serial, (inset, note) in sets.items():
                         found.setdefault(serial, (inset, []))[1].append(Member(channel, ssn, note))
-        for serial in sorted(found):
-            inset, members = found[serial]
-            yield Finished(serial, inset, tuple(members))
+            kept = dict(self._data.kept.all())
+        for serial in sorted({*found, *kept}):
+            inset, members = found.get(serial, ("", []))
+            yield kept.get(serial) or Finished(serial, inset, tuple(members))
+
+    def headers(self, port: PortName, ssns: Sequence[Ssn]) -> list[Output | None]:
+        """Without payload."""
+        with self._store.lock:
+            data = self._data
+            last, rows = data.image.heads.get(port, _NO_HEAD).last, data.rows.get(port, {})
+            found = [rows.get(ssn) if ssn <= last else None for ssn in ssns]
+            return [None if row is None else row._replace(payload=None) for row in found]
+
+    def inset(self, serial: Serial) -> Finished | None:
+        """A kept set."""
+        with self._store.lock:
+            return self._data.kept.inset(serial)
+
+    def insets_of(self, channel: ChannelName, ssn: Ssn) -> list[Serial]:
+        """Kept or not."""
+        with self._store.lock:
+            data = self._data
+            known = set(data.done.get(channel, {}).get(ssn, {}))
+            return sorted(known | set(data.kept.lone_of(channel, ssn)))
+
+    def made_from(self, serial: Serial, ports: Sequence[PortName]) -> list[tuple[PortName, Ssn]]:
+        """As it was put out."""
+        with self._store.lock:
+            known = self._data.kept.made.get(serial, ())
+            return [(port, ssn) for port, ssn in known if port in ports]
+
+    def answers(self, serial: Serial) -> list[Answer]:
+        """Of the image, or kept."""
+        with self._store.lock:
+            data = self._data
+            return list(data.image.answers.get(serial) or data.kept.answers.get(serial) or ())
 
     def incarnation(self) -> Incarnation:
         """The newest."""

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from logline.engine.image import Finished, Head, Image, Needs, Output, Step
-from logline.names import ChannelName, Incarnation, InstanceName, LogId, PortName, Ssn
+from logline.engine.image import Answer, Finished, Head, Image, Needs, Output, Step
+from logline.names import ChannelName, Incarnation, InstanceName, LogId, PortName, Serial, Ssn
 
 
 class Journal(Protocol):
@@ -62,6 +62,23 @@ class Reader(Protocol):
 
     def history(self) -> Iterator[Finished]:
         """Memberships of done sets that are still remembered."""
+
+    # What a lineage query asks, a row or a few at a time: never by looking at all there is.
+
+    def headers(self, port: PortName, ssns: Sequence[Ssn]) -> Sequence[Output | None]:
+        """These events without their payload; None for one that is not in the log."""
+
+    def inset(self, serial: Serial) -> Finished | None:
+        """The done set of this serial, if a lineage scope keeps it."""
+
+    def insets_of(self, channel: ChannelName, ssn: Ssn) -> Sequence[Serial]:
+        """The done sets with this event as a member, as far as they are remembered."""
+
+    def made_from(self, serial: Serial, ports: Sequence[PortName]) -> Sequence[tuple[PortName, Ssn]]:
+        """What a set that a lineage scope keeps put out on these ports; events that are collected may be missing."""
+
+    def answers(self, serial: Serial) -> Sequence[Answer]:
+        """The answers that `generate` got for the set: of one that is due, or is done and kept."""
 
     def incarnation(self) -> Incarnation: ...
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import msgspec
@@ -149,13 +149,13 @@ def state(store: Store, record: Record, only: Collection[str] | None = None) -> 
 def event_lineage(store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table:
     """Which input set an output event was made from, where lineage is captured (LOG.io 3.1 and 7.3)."""
     rows = []
-    for name, enabled in _enabled(record).items():
-        if not enabled.inputs or not enabled.outputs or (only is not None and name not in only):
+    for name, ports in enabled(record).items():
+        if not ports.inputs or not ports.outputs or (only is not None and name not in only):
             continue
         reader = store.read(InstanceName(name))
-        events = [e for port in sorted(enabled.outputs) for e in _events(reader, port) if e.serial]
+        events = [e for port in sorted(ports.outputs) for e in _events(reader, port) if e.serial]
         sets = Sets(store, record, InstanceName(name))
-        traced = {c for c, port in sets.ports.items() if port in enabled.inputs}
+        traced = {c for c, port in sets.ports.items() if port in ports.inputs}
         for event in events:
             inset = sets.traced(event.serial, traced)
             if inset is not None:
@@ -343,9 +343,13 @@ def _operators(record: Record, only: Collection[str] | None) -> list[tuple[str, 
 # ---- the graph ------------------------------------------------------------------------------------------
 
 
-def _enabled(record: Record) -> Mapping[OperatorName, Enabled]:
-    if not record["scopes"]:
-        return {}
+def enabled(record: Record) -> Mapping[OperatorName, Enabled]:
+    """Where the log's scopes capture lineage."""
+    return enabled_ports(graph_of(record)) if record["scopes"] else {}
+
+
+def graph_of(record: Record) -> Graph:
+    """The pipeline's shape and scopes, as the log knows them; without its code."""
     nodes = {
         OperatorName(name): Node(
             OperatorName(name),
@@ -361,10 +365,15 @@ def _enabled(record: Record) -> Mapping[OperatorName, Enabled]:
         for a, out, b, port in record["connections"]
     )
     scopes = tuple(
-        Scope(_port(scope["start"]), _port(scope["target"]), codec.instant(0) - codec.instant(0))
+        Scope(
+            _port(scope["start"]),
+            _port(scope["target"]),
+            None if scope["keep"] is None else timedelta(seconds=scope["keep"]),
+            scope.get("size"),
+        )
         for scope in record["scopes"]
     )
-    return enabled_ports(Graph(record["pipeline"], nodes, connections, scopes))
+    return Graph(record["pipeline"], nodes, connections, scopes)
 
 
 def _port(port: Sequence[str] | None) -> tuple[OperatorName, PortName] | None:

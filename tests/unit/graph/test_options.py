@@ -22,7 +22,7 @@ def test_without_options_the_defaults_hold() -> None:
 def test_every_option_of_the_surface_is_known() -> None:
     assert set(Options.__annotations__) == {
         "policy", "deterministic", "group", "concurrency", "ordered", "rate", "timeout", "retry", "on_error",
-        "replicas", "version", "was", "accept",
+        "replicas", "version", "was", "accept", "depends",
     }  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_a_source_has_rows_and_within() -> None:
 
 def test_an_unknown_option_gets_the_closest_name() -> None:
     assert "there is no option 'concurency': did you mean 'concurrency'?" in refused({"concurency": 2})
-    assert "known are concurrency, deterministic" in refused({"zzz": 2})
+    assert "known are concurrency, depends, deterministic" in refused({"zzz": 2})
 
 
 @pytest.mark.parametrize(

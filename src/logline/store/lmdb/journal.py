@@ -9,13 +9,14 @@ import lmdb
 import pyarrow as pa
 
 from logline.engine import codec
-from logline.engine.image import Finished, Head, Image, Member, Needs, Output, Position, Step, own_id
+from logline.engine.image import Answer, Finished, Head, Image, Member, Needs, Output, Position, Step, own_id
 from logline.errors import Collected, EngineError, Fenced, LogError
 from logline.names import ChannelName, Incarnation, InsetId, InstanceName, PartitionName, PortName, Serial, Ssn
 from logline.store.encoding import FORMAT
 from logline.store.faults import point
-from logline.store.lmdb import payloads, rows
+from logline.store.lmdb import kept, payloads, rows
 from logline.store.lmdb.environment import Environment, release
+from logline.store.lmdb.kept import scan
 
 Raw = bytes | memoryview
 
@@ -26,18 +27,6 @@ def get(txn: lmdb.Transaction, key: bytes) -> Raw:
     if found is None:
         raise EngineError(f"the journal has no row {key!r}")
     return found
-
-
-def scan(txn: lmdb.Transaction, prefix: bytes) -> Iterator[tuple[bytes, Raw]]:
-    """Rows whose key begins so, in order. Values are views into the map: copy what outlives the transaction."""
-    with txn.cursor() as cursor:
-        if not cursor.set_range(prefix):
-            return
-        for key, value in cursor:
-            key = bytes(key)
-            if not key.startswith(prefix):
-                return
-            yield key, value
 
 
 def load_header(txn: lmdb.Transaction) -> rows.Header:
@@ -82,6 +71,7 @@ def load_image(txn: lmdb.Transaction) -> Image:
         image.failures[Serial(rows.read_number(key[1:]))] = rows.read_failure(value)
     image.written = dict(rows.unpack(v) for _, v in scan(txn, b"w"))
     image.reads = {PartitionName(p): r for p, r in (rows.read_progress(v) for _, v in scan(txn, b"r"))}
+    image.segments = {segment.number: segment for segment in kept.segments(txn)}
     return image
 
 
@@ -202,11 +192,15 @@ class LmdbJournal:
             key = b"s" + rows.number(serial)
             opened, _ = rows.read_set(get(txn, key))
             rows.put(txn, key, rows.set_value(opened.id, cause, dues))
+        made = kept.made_by(step.outputs, step.kept)
         for finished in step.finished:
             for member in finished.members:
                 rows.put(txn, rows.done_key(member, finished.serial), rows.done_value(member, finished.id))
+            if finished.serial in made:
+                kept.put_set(txn, finished, made[finished.serial])
         for serial in step.done:
-            self._finish(txn, serial)
+            self._finish(txn, serial, made.get(serial))
+        kept.put_step(txn, step)
         for channel, base in step.forget.items():
             prefix = b"D" + rows.hashed(channel)
             for key in [k for k, _ in _until(txn, prefix, prefix + rows.number(base))]:
@@ -219,8 +213,8 @@ class LmdbJournal:
         rows.put(txn, rows.index_key(member, serial), b"")
 
     @staticmethod
-    def _finish(txn: lmdb.Transaction, serial: Serial) -> None:
-        """The set leaves the image; its memberships are remembered."""
+    def _finish(txn: lmdb.Transaction, serial: Serial, made: list[tuple[PortName, Ssn]] | None) -> None:
+        """The set leaves the image; its memberships are remembered, and its answers if lineage keeps what it made."""
         key = b"s" + rows.number(serial)
         opened, _ = rows.read_set(get(txn, key))
         txn.delete(key)
@@ -229,8 +223,13 @@ class LmdbJournal:
             txn.delete(member_key)
             txn.delete(rows.index_key(member, serial))
             rows.put(txn, rows.done_key(member, serial), rows.done_value(member, opened.id))
-        for answer_key in [k for k, _ in scan(txn, b"a" + rows.number(serial))]:
-            txn.delete(answer_key)
+            opened.members.append(member)
+        for answer in [rows.read_answer(v) for _, v in scan(txn, b"a" + rows.number(serial))]:
+            txn.delete(rows.answer_key(b"a", answer))
+            if made is not None:
+                rows.put(txn, rows.answer_key(b"A", answer), rows.pack(answer))
+        if made is not None:
+            kept.put_set(txn, Finished(serial, opened.id, tuple(opened.members)), made)
         txn.delete(b"f" + rows.number(serial))
 
     def _collect(self, txn: lmdb.Transaction, step: Step, heads: dict[PortName, Head]) -> None:
@@ -263,6 +262,13 @@ def _until(txn: lmdb.Transaction, first: bytes, end: bytes) -> Iterator[tuple[by
             if key >= end or key[:1] != first[:1]:
                 return
             yield key, value
+
+
+def _header(port: PortName, ssn: Ssn, raw: Raw | None) -> Output | None:
+    if raw is None:
+        return None
+    records, nbytes, total, serial, _, end = rows.read_event_head(raw)
+    return Output(port, ssn, None, records, nbytes, total, Serial(serial), bool(end))
 
 
 class LmdbReader:
@@ -380,7 +386,7 @@ class LmdbReader:
             position = Position() if raw is None else rows.read_position(raw)[1]
             prefix = b"x" + rows.hashed(channel)
             members = [Ssn(rows.read_number(key[9:17])) for key, _ in scan(txn, prefix)]
-            return Needs(position, members, load_header(txn).left)
+            return Needs(position, members, load_header(txn).left, kept.low(txn, channel))
 
     def image(self) -> Image:
         """The committed image."""
@@ -392,6 +398,7 @@ class LmdbReader:
     def history(self) -> Iterator[Finished]:
         """Done sets, in the order of their serials."""
         found: dict[Serial, tuple[InsetId, list[Member]]] = {}
+        known: dict[Serial, Finished] = {}
         if self._env is not None:
             with self._env.read() as txn:
                 for key, value in scan(txn, b"D"):
@@ -399,9 +406,48 @@ class LmdbReader:
                     serial, ssn = Serial(rows.read_number(key[17:25])), Ssn(rows.read_number(key[9:17]))
                     member = Member(channel, ssn, None if note is None else codec.decode(note))
                     found.setdefault(serial, (codec.decode(inset), []))[1].append(member)
-        for serial in sorted(found):
-            inset, members = found[serial]
-            yield Finished(serial, inset, tuple(members))
+                known = {finished.serial: finished for finished in kept.every(txn)}
+        for serial in sorted({*found, *known}):
+            inset, members = found.get(serial, ("", []))
+            yield known.get(serial) or Finished(serial, inset, tuple(members))
+
+    # ---- lineage ----------------------------------------------------------------------------------------
+
+    def headers(self, port: PortName, ssns: Sequence[Ssn]) -> Sequence[Output | None]:
+        """Without payload."""
+        if self._env is None:
+            return [None] * len(ssns)
+        with self._env.read() as txn:
+            last = self._head(txn, port).last
+            return [_header(port, ssn, txn.get(rows.event_key(port, ssn)) if ssn <= last else None) for ssn in ssns]
+
+    def inset(self, serial: Serial) -> Finished | None:
+        """A kept set."""
+        if self._env is None:
+            return None
+        with self._env.read() as txn:
+            return kept.inset(txn, serial)
+
+    def insets_of(self, channel: ChannelName, ssn: Ssn) -> Sequence[Serial]:
+        """Kept or not."""
+        if self._env is None:
+            return []
+        with self._env.read() as txn:
+            return kept.insets_of(txn, channel, ssn)
+
+    def made_from(self, serial: Serial, ports: Sequence[PortName]) -> Sequence[tuple[PortName, Ssn]]:
+        """As it was put out."""
+        if self._env is None:
+            return []
+        with self._env.read() as txn:
+            return kept.made_from(txn, serial, ports, {port: self._head(txn, port).last for port in ports})
+
+    def answers(self, serial: Serial) -> Sequence[Answer]:
+        """Of the image, or kept."""
+        if self._env is None:
+            return []
+        with self._env.read() as txn:
+            return kept.answers(txn, serial)
 
     def incarnation(self) -> Incarnation:
         """The newest."""

@@ -8,6 +8,11 @@ A commit writes what changed, never the whole image. One key space, told apart b
     t  id -> timer                  a  serial, row, n -> answer f  serial -> failure
     w  target -> written            r  partition -> progress   c  channel -> event clock
     $  port, n -> Arrow schema      E  port, SSN -> event      D  channel, SSN, serial -> membership of a done set
+    g  n -> segment of history      G  segment, commit -> what of it that commit finished
+    F  serial -> done set with members and outputs             A  serial, row, n -> answer of a done set
+    R  serial -> run of sets of one event                      Q  channel, SSN -> (index of runs)
+
+The last three lines are what lineage scopes keep: `store/lmdb/kept.py`.
 
 Names are hashed in keys (LMDB bounds their length) and stand in the value. Every value ends with a checksum, which
 is verified when a journal is claimed: a flipped byte is found before anything is made of it.
@@ -197,16 +202,20 @@ def plain_puts(step: Step) -> Iterator[tuple[bytes, bytes]]:
     for inset, timer in step.timers.items():
         if timer is not None:
             yield timer_key(inset), pack((codec.encode(inset), *timer))
-    for serial, answers in step.answers.items():
+    for answers in step.answers.values():
         for answer in answers:
-            key = b"a" + number(serial) + number(answer.row + 1) + number(answer.n)
-            yield key, pack(answer)
+            yield answer_key(b"a", answer), pack(answer)
     for serial, failure in step.failures.items():
         yield b"f" + number(serial), pack((failure.kind, failure.message, failure.traceback, failure.retryable))
     for target, count in step.written.items():
         yield b"w" + hashed(target), pack((target, count))
     for partition, progress in step.reads.items():
         yield b"r" + hashed(partition), pack((partition, *progress))
+
+
+def answer_key(kind: bytes, answer: Answer) -> bytes:
+    """Answers of a set that is due (`a`), or of one that is done and kept (`A`)."""
+    return kind + number(answer.serial) + number(answer.row + 1) + number(answer.n)
 
 
 def gone_timers(step: Step) -> Iterable[bytes]:

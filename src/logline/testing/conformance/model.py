@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from logline.engine import codec
-from logline.engine.image import Finished, Head, Image, Member, Needs, Output, Position, Step
+from logline.engine.image import Answer, Finished, Head, Image, Member, Needs, Output, Position, Step, own_id
 from logline.errors import Collected
 from logline.names import OUT, ChannelName, InsetId, InstanceName, PortName, Serial, Ssn
 from logline.store.seam import Journal, Reader, Store
@@ -36,15 +36,26 @@ class Model:
     done: dict[tuple[ChannelName, Ssn, Serial], tuple[InsetId, Any]] = field(default_factory=dict)
     forgotten: dict[ChannelName, Ssn] = field(default_factory=dict)
     """Where a channel was last told to forget; it only rises."""
+    kept: dict[Serial, Finished] = field(default_factory=dict)
+    """Sets whose history a lineage scope keeps."""
+    made: dict[Serial, list[tuple[PortName, Ssn]]] = field(default_factory=dict)
+    answers: dict[Serial, list[Answer]] = field(default_factory=dict)
+    runs: set[Serial] = field(default_factory=set)
+    """Those of them that are in runs."""
+    segments: dict[Serial, int] = field(default_factory=dict)
+    """The segment of each kept set."""
 
     def apply(self, step: Step) -> None:
         """The step is committed."""
         self._show(step)
+        over = list(step.finished)
         for serial in step.done:
             opened = self.image.sets[serial]
-            self._remember(serial, opened.id, (*opened.members, *step.members.get(serial, ())))
-        for finished in step.finished:
+            over.append(Finished(serial, opened.id, (*opened.members, *step.members.get(serial, ()))))
+        for finished in over:
             self._remember(*finished)
+        self._expire(step.expired)
+        self._keep(step, over)
         self.image.apply(step)
         self.image.commits = step.number
         for port, (base, pinned) in step.collected.items():
@@ -69,10 +80,30 @@ class Model:
         for member in members:
             self.done[member.channel, member.ssn, serial] = (inset, member.note)
 
+    def _keep(self, step: Step, over: list[Finished]) -> None:
+        found = [finished for finished in over if finished.serial in step.kept]
+        for run in step.lone:
+            for serial in map(Serial, range(run.serial, run.serial + run.count)):
+                found.append(Finished(serial, own_id(run.member(serial)), (run.member(serial),)))
+                self.runs.add(serial)
+        for finished in found:
+            assert step.segment is not None
+            serial = finished.serial
+            self.kept[serial], self.segments[serial] = finished, step.segment.number
+            self.made[serial] = [(o.port, o.ssn) for o in step.outputs if o.serial == serial]
+            self.answers[serial] = list(self.image.answers.get(serial, ()))
+
+    def _expire(self, upto: int) -> None:
+        for serial in [s for s, number in self.segments.items() if number <= upto]:
+            for known in (self.kept, self.made, self.answers, self.segments):
+                del known[serial]
+            self.runs.discard(serial)
+
     def needs(self, channel: ChannelName) -> Needs:
         """What the receiver still needs of a channel."""
         members = [m.ssn for o in self.image.sets.values() for m in o.members if m.channel == channel]
-        return Needs(self.image.positions.get(channel, Position()), members, self.image.left)
+        low = self.image.low(channel)
+        return Needs(self.image.positions.get(channel, Position()), members, self.image.left, low)
 
 
 class Scribe:
@@ -166,6 +197,7 @@ def exact(image: Image) -> dict[str, Any]:
         "failures": dict(image.failures),
         "written": dict(image.written),
         "reads": dict(image.reads),
+        "segments": dict(image.segments),
         "ended": image.ended,
         "left": image.left,
     }
@@ -185,7 +217,29 @@ def _wanted_history(model: Model) -> dict[Serial, tuple[bytes, list[tuple[Any, .
     for (channel, ssn, serial), (inset, note) in model.done.items():
         known = sets.get(serial, Finished(serial, inset, ()))
         sets[serial] = known._replace(members=(*known.members, Member(channel, ssn, note)))
-    return exact_history(sets.values())
+    return exact_history((sets | model.kept).values())
+
+
+def _check_kept(reader: Reader, model: Model) -> None:
+    """What a lineage query asks, one by one."""
+    ports = list(model.rows)
+    for serial, finished in model.kept.items():
+        found = reader.inset(serial)
+        assert found is not None
+        assert exact_history([found]) == exact_history([finished])
+        there = [(port, ssn) for port, ssn in model.made[serial] if ssn in model.rows[port]]
+        made = reader.made_from(serial, ports)
+        assert sorted(m for m in made if m[1] in model.rows[m[0]]) == sorted(there)
+        assert set(made) <= set(model.made[serial])
+        assert sorted(reader.answers(serial)) == sorted(model.answers[serial])
+        for member in finished.members:
+            if serial in model.runs or (member.channel, member.ssn, serial) in model.done:
+                assert serial in reader.insets_of(member.channel, member.ssn)
+    for channel, ssn, serial in model.done:
+        assert serial in reader.insets_of(channel, ssn)
+    for number in range(1, model.image.serial + 2):
+        if number not in model.kept:
+            assert reader.inset(Serial(number)) is None
 
 
 def check(reader: Reader, model: Model) -> None:
@@ -194,13 +248,18 @@ def check(reader: Reader, model: Model) -> None:
     assert exact_history(reader.history()) == _wanted_history(model)
     for channel, position in model.image.positions.items():
         found, wanted = reader.needs(channel), model.needs(channel)
-        assert (found.position, sorted(found.members), found.left) == (position, sorted(wanted.members), wanted.left)
+        assert sorted(found.members) == sorted(wanted.members)
+        assert (found.position, found.left, found.low) == (position, wanted.left, wanted.low)
+    _check_kept(reader, model)
     for port, head in model.image.heads.items():
         assert reader.head(port) == head
         assert reader.base(port) == head.base
         rows = model.rows.get(port, {})
         assert list(reader.stored(port)) == sorted(rows)
         assert exact_rows(reader.pick(port, sorted(rows))) == exact_rows(rows[s] for s in sorted(rows))
+        asked = [Ssn(s) for s in range(1, head.last + 2)]
+        bare = [rows[s]._replace(payload=None) if s in rows else None for s in asked]
+        assert list(reader.headers(port, asked)) == bare
         _check_events(reader, port, head, rows)
 
 

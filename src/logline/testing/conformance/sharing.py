@@ -57,7 +57,7 @@ class Watcher(threading.Thread):
             self.looked.set()
 
     def _look(self, seen: int) -> int:
-        position, members, _ = self.reader.needs(ORDERS)
+        position, members, *_ = self.reader.needs(ORDERS)
         assert position == Position(Ssn(position.ssn), 10 * position.ssn)
         assert position.ssn >= seen
         assert sorted(members) == self._members(position.ssn)

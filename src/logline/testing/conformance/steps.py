@@ -23,6 +23,7 @@ from logline.engine.image import (
     Output,
     Position,
     Progress,
+    Segment,
     Step,
     Timer,
 )
@@ -163,9 +164,30 @@ def _generate(draw: Draw, model: Model, step: Step) -> None:
         return
     known = _due_sets(model, step)
     for serial in draw(st.lists(st.sampled_from(known), max_size=3, unique=True)) if known else []:
-        for port in draw(st.lists(st.sampled_from((*PORTS, WRITES)), max_size=3)):
-            _put(draw, model, step, port, serial)
-        step.close(serial, traced=draw(st.booleans()))
+        made = [row.serial for row in _all_rows(model, step)]
+        rising = serial > max(made, default=0)
+        if rising or not (model.runs or step.lone):  # with runs the serials on a port rise
+            for port in draw(st.lists(st.sampled_from((*PORTS, WRITES)), max_size=3)):
+                _put(draw, model, step, port, serial)
+        step.close(serial, traced=draw(st.booleans()), ordered=rising and 0 not in made)
+
+
+def _all_rows(model: Model, step: Step) -> list[Output]:
+    stored = [row for port in PORTS for row in model.rows.get(port, {}).values()]
+    return [row for row in (*stored, *step.outputs) if row.port in PORTS]
+
+
+def _history(draw: Draw, model: Model, step: Step) -> None:
+    """What lineage keeps goes into a segment; older ones expire."""
+    last = max(model.image.segments, default=0)
+    if last and draw(st.booleans()):
+        step.expired = draw(st.integers(0, last))
+    if step.kept or step.lone or draw(st.booleans()):
+        number = max(step.expired + 1, draw(st.integers(last, last + 1)), 1)
+        ports = draw(st.dictionaries(st.sampled_from(PORTS), st.tuples(st.integers(1, 9), st.integers(0, 2**40))))
+        lows = draw(st.dictionaries(st.sampled_from(CHANNELS), st.integers(1, 9)))
+        began, at = sorted(draw(st.tuples(st.integers(0, 2**50), st.integers(0, 2**50))))
+        step.segment = Segment(number, began, at, ports, lows)  # type: ignore[arg-type]
 
 
 # ---- outputs ----------------------------------------------------------------------------------------------------
@@ -188,7 +210,7 @@ def _put(draw: Draw, model: Model, step: Step, port: PortName, serial: int = 0) 
 
 def _emit(draw: Draw, model: Model, step: Step) -> None:
     """Outputs of no set, as a source has them."""
-    if not (model.image.ended or step.ended):
+    if not (model.runs or step.lone or model.image.ended or step.ended):
         for port in draw(st.lists(st.sampled_from(PORTS), min_size=1, max_size=4)):
             _put(draw, model, step, port)
 
@@ -292,10 +314,12 @@ def steps(draw: Draw, model: Model, *, stateless: bool | None = None) -> Step:
     step = Step()
     if model.image.left:
         _collect(draw, model, step)  # all that is done for one that has left
+        step.expired = draw(st.integers(0, max(model.image.segments, default=0)))
         return step
     other = {True: _take_in, False: _alone, None: None}[stateless]
     parts = [part for part in _PARTS if part is not other]
     chosen = draw(st.sets(st.integers(0, len(parts) - 1), min_size=1, max_size=6))
     for index in sorted(chosen):
         parts[index](draw, model, step)
+    _history(draw, model, step)
     return step

@@ -7,7 +7,7 @@ at its ports, so at the end each operator is asked whether its outputs are what 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from logline.engine import actions as do
@@ -20,6 +20,7 @@ from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, S
 from logline.runtime.life import Life
 from logline.runtime.parts import Parts
 from logline.store.memory import MemoryStore
+from logline.testing.sim.lineage_checks import LineageChecks
 from logline.testing.sim.operators import Mirror, Windows
 from logline.testing.sim.outside import PaidService, Violation
 
@@ -31,7 +32,14 @@ _NEW_WORK = (do.TakeIn, do.CheckClock, do.Generate, do.Read)
 class Checks:
     """Watches one simulated run."""
 
-    def __init__(self, parts: Mapping[InstanceName, Parts], store: MemoryStore, service: PaidService) -> None:
+    def __init__(
+        self,
+        parts: Mapping[InstanceName, Parts],
+        store: MemoryStore,
+        service: PaidService,
+        clock: Callable[[], int],
+    ) -> None:
+        self.lineage = LineageChecks(parts, store, clock)
         self.parts = parts
         self.store = store
         self.service = service
@@ -64,6 +72,8 @@ class Checks:
             for answer in action.answers:
                 if answer not in logged.get(answer.serial, ()):
                     raise Violation(f"UNLOGGED-ANSWER {life.spec.name} hands on {answer}")
+        if current and isinstance(action, do.Divert) and life.desk is not None:
+            self.lineage.generates(life.spec.name, action.serial, life.desk.sets[action.serial].members)
         if isinstance(action, do.Generate) and isinstance(life.parts.op, Mirror):
             heads = life.machine.outbox.heads
             life.parts.op.logged = (lambda: heads[_MIRROR].last) if current else None
@@ -73,6 +83,7 @@ class Checks:
             known = life.desk.sets.get(job.serial)
             if known is None:
                 raise Violation(f"NO-STATE {life.spec.name} set {job.serial}")
+            self.lineage.generates(life.spec.name, job.serial, known.members)
             if life.spec.stateless:
                 continue
             got = [name for name, _ in known.acc or ()]
@@ -126,6 +137,7 @@ class Checks:
         self._check_state(name, spec, image)
         self._check_needed(name, spec)
         self._check_bound(name, spec, image)
+        self.lineage.after_commit(name)
         for answers in image.answers.values():
             for answer in answers:
                 value = codec.decode(answer.value)
@@ -234,6 +246,8 @@ class Checks:
 
     def _check_memberships(self, name: InstanceName, spec: InstanceSpec) -> None:
         """R12: which sets an event was in is known as long as the event is there."""
+        if spec.stateless:
+            return  # the position says it; what lineage keeps has checks of its own
         known = {(m.channel, m.ssn, f.serial) for f in self.store.read(name).history() for m in f.members}
         gone = self._memberships.get(name, set()) - known
         self._memberships[name] = known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from random import Random
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from logline.engine.spec import Limits, RetrySpec
 from logline.graph.connector import Guarantee, Source
-from logline.graph.model import Connection, Graph, Node, NodeOptions, Retry
+from logline.graph.model import Connection, Graph, Node, NodeOptions, Retry, Scope
 from logline.names import ERRORS, IN, InstanceName, LogId, OperatorName, PortName, TargetName
 from logline.runtime.parts import Parts, parts_of
 from logline.testing.sim.operators import (
@@ -63,6 +64,7 @@ class _Builder:
         self.connections: list[Connection] = []
         self.service = PaidService()
         self.targets: list[Target] = []
+        self.lineage: list[Scope] = []
 
     def source(self, name: str, source: Source) -> tuple[str, str]:
         self.nodes[OperatorName(name)] = Node(OperatorName(name), source, None, (), {PortName("out"): pa.schema([])})
@@ -96,8 +98,20 @@ class _Builder:
                 )
         return [(name, p) for p in op.ports]
 
+    def scopes(self, rnd: Random) -> None:
+        """Lineage scopes: everything, or from a source to one of the operators that it reaches."""
+        for _ in range(rnd.randint(1, 2)):
+            keep = timedelta(microseconds=rnd.choice((500, 20_000, 400_000, 5_000_000)))
+            start = rnd.choice([None, *(n for n, node in self.nodes.items() if node.source is not None)])
+            reached = [c.receiver for c in self.connections if start in (None, c.sender)]
+            for name in reached:
+                reached += [c.receiver for c in self.connections if c.sender == name and c.receiver not in reached]
+            ends = [(n, port) for n in reached for port in self.nodes[n].outputs if port != ERRORS]
+            target = rnd.choice([None, *ends])
+            self.lineage.append(Scope(None if start is None else (start, PortName("out")), target, keep))
+
     def build(self, description: str) -> Scenario:
-        graph = Graph("simulated", self.nodes, tuple(self.connections))
+        graph = Graph("simulated", self.nodes, tuple(self.connections), tuple(self.lineage))
         parts = parts_of(graph, LogId("sim"), limits=self.limits)
         plain = {
             n: replace(p, payloads=PlainPayloads(), items=self.rnd.randint(1, 2), within=0) for n, p in parts.items()
@@ -163,6 +177,9 @@ def drawn(seed: int) -> Scenario:
         if feeds:
             target = Target(rnd.choice(_GUARANTEES))
             make.add(f"store{index}", Store(), {IN: feeds}, targets={"store": target})
+    apart = Random(f"lineage {seed}")  # of its own, so that a seed means the same graph with it and without
+    if apart.random() < 0.5:
+        make.scopes(apart)
     return make.build(f"drawn({seed})")
 
 

@@ -96,7 +96,7 @@ class World:
         self.now = 1_000_000
         self.store = MemoryStore("sim")
         self.store.ring = self._ring  # type: ignore[method-assign]
-        self.checks = Checks(parts, self.store, service or PaidService())
+        self.checks = Checks(parts, self.store, service or PaidService(), clock=lambda: self.now)
         self.points = 0
         self.hits: Counter[Point] = Counter()
         self.kills: Counter[Point] = Counter()
@@ -356,7 +356,7 @@ class World:
         self._sweep_one(self.rnd.choice(sorted(self.finished)))
 
     def _sweep_one(self, name: InstanceName) -> None:
-        sweep(self.parts[name], self.store)
+        sweep(self.parts[name], self.store, lambda: self.now)
         self.counts["swept"] += 1
         self.checks.after_commit(name)
 
@@ -405,7 +405,10 @@ class World:
                 self._deliver(actor, actor.arriving.pop(0))
         for actor in list(self.actors):
             self._remove(actor)
-        for name in self.parts:
+        self.checks.lineage.at_end()
+        kept = [keep.age for parts in self.parts.values() for keep in parts.spec.retain.values()]
+        self.now += max(kept, default=0) + 1  # nothing is kept any longer; what is needed is known downstream first
+        for name in (*(reversed(list(self.parts)) if kept else ()), *self.parts):
             self._sweep_one(name)
 
     def where(self) -> str:

@@ -1,0 +1,159 @@
+"""What lineage scopes keep, and for how long (R12; LOG.io section 3.6).
+
+A scope keeps an event of its target for `keep`, and everything that the event was made of for as long. So what is
+needed is known at the targets first and passed on against the stream: an instance that still keeps outputs needs the
+members of the sets they were made from; its senders read that in its journal (`Needs.low`) and keep those events, and
+with them the history of the sets that made them.
+
+History is kept and dropped in segments. One is begun every 128th of a scope's time or size, so what is kept may be
+kept that much longer. A segment is not needed when none of its outputs is: too old or too many at a target, and below
+what every receiver of the port still needs. Sets that are open can become part of a lineage: their members count as
+needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from logline.engine.image import Image, Member, Needs, Segment, Step
+from logline.engine.spec import InstanceSpec
+from logline.names import ChannelName, PortName, Serial, Ssn
+
+PARTS = 128
+"""Segments that a scope's time or size is divided into."""
+
+
+class Retention:
+    """The kept history of one instance."""
+
+    def __init__(self, spec: InstanceSpec) -> None:
+        self.spec = spec
+        self.segments: list[Segment] = []
+        self._lows: dict[Serial, dict[ChannelName, Ssn]] = {}
+        """The first member of each set that is not done, by channel."""
+        sizes = [keep.nbytes for keep in spec.retain.values() if keep.nbytes is not None]
+        self._span = min((keep.age for keep in spec.retain.values()), default=0) // PARTS
+        self._bytes = min(sizes) // PARTS if sizes else None
+        self._expired = 0
+
+    def restore(self, image: Image) -> None:
+        """As the image says."""
+        self.segments = [image.segments[number] for number in sorted(image.segments)]
+        for serial, opened in image.sets.items():
+            self.joined((serial, member) for member in opened.members)
+
+    # ---- capture ---------------------------------------------------------------------------------------
+
+    def joined(self, members: Iterable[tuple[Serial, Member]]) -> None:
+        """Events joined sets; those of enabled channels count."""
+        for serial, (channel, ssn, _) in members:
+            if channel in self.spec.traced_in:
+                known = self._lows.setdefault(serial, {})
+                known[channel] = min(ssn, known.get(channel, ssn))
+
+    def close(self, serial: Serial, step: Step, *, made: bool) -> bool:
+        """The set is done. Whether its history is kept: it made something on an enabled port, and of something that
+        came by an enabled channel (Example 5)."""
+        lows = self._lows.pop(serial, None) if self._lows else None
+        if not made:
+            return False
+        if lows is None:
+            alone = step.alone.get(serial)
+            if alone is None or alone.channel not in self.spec.traced_in:
+                return False
+            if self.spec.ordered:
+                return True  # part of a run, which knows where it begins
+            lows = {alone.channel: alone.ssn}
+        step.reach_down(lows)
+        return True
+
+    def record(self, step: Step, now: int) -> None:
+        """Puts what the step adds to the history into a segment, before it is committed."""
+        if self.spec.retain:
+            self._grow(step, now)
+        # A member that is kept below its port's base can still be asked for what came of it.
+        for channel, base in step.forget.items():
+            step.forget[channel] = min(base, self.low(channel) or base)
+
+    def _grow(self, step: Step, now: int) -> None:
+        retain = self.spec.retain
+        ports = {port: reached for port, reached in step.reveal.items() if port in retain}
+        ports.update((o.port, (o.ssn, o.total)) for o in step.outputs if o.port in retain)
+        if not ports and not step.kept and not step.lone:
+            return
+        for run in step.lone:
+            step.reach_down({run.channel: run.ssn})
+        last = self.segments[-1] if self.segments else None
+        if last is None or self._full(last, ports, now):
+            number = (self._expired if last is None else last.number) + 1
+            begun = Segment(number, now, now, {}, {})
+            self.segments.append(begun if last is None else begun._replace(ports=last.ports))
+        last = self.segments[-1]
+        lows = {c: min(step.lows.get(c, ssn), ssn) for c, ssn in last.lows.items()}
+        step.segment = last._replace(at=now, ports=last.ports | ports, lows=step.lows | lows)
+        self.segments[-1] = step.segment
+
+    def _full(self, last: Segment, ports: Mapping[PortName, tuple[Ssn, int]], now: int) -> bool:
+        if len(self.segments) >= 2 * PARTS:
+            return False  # held back by something that has been open for long: the last segment grows
+        if now - last.began > self._span:
+            return True
+        if self._bytes is None:
+            return False
+        before = self.segments[-2].ports if len(self.segments) > 1 else {}
+        return any(total - before.get(port, (0, 0))[1] > self._bytes for port, (_, total) in ports.items())
+
+    # ---- retention -------------------------------------------------------------------------------------
+
+    def floors(
+        self, needs: Mapping[ChannelName, Needs], durable: Mapping[PortName, Ssn], now: int
+    ) -> dict[PortName, Ssn]:
+        """The first SSN of each kept port that is needed: by a receiver, or by a scope that ends here."""
+        found: dict[PortName, Ssn] = {}
+        for port, keep in self.spec.retain.items():
+            floor = Ssn(durable[port] + 1)
+            for channel in self.spec.ports[port]:
+                floor = min(floor, _needed(needs.get(channel.name)))
+            if keep.target:
+                floor = min(floor, self._after(port, durable, _older(now - keep.age)))
+            if keep.nbytes is not None and self.segments:
+                most = self.segments[-1].ports.get(port, (0, 0))[1] - keep.nbytes
+                floor = max(floor, self._after(port, durable, _beyond(port, most)))
+            found[port] = floor
+        return found
+
+    def _after(self, port: PortName, durable: Mapping[PortName, Ssn], gone: Callable[[Segment], bool]) -> Ssn:
+        """The first SSN after the leading segments that are `gone`."""
+        floor = Ssn(1)
+        for segment in self.segments:
+            if not gone(segment):
+                return floor
+            floor = Ssn(segment.ports.get(port, (0, 0))[0] + 1)
+        return min(floor, Ssn(durable[port] + 1))
+
+    def low(self, channel: ChannelName) -> Ssn | None:
+        """The first event of the channel that the kept history leads to."""
+        return min((s.lows[channel] for s in self.segments if channel in s.lows), default=None)
+
+    def expire(self, floors: Mapping[PortName, Ssn]) -> int:
+        """Drops the segments of which nothing is needed; the number of the last one, 0 if there is none."""
+        found = 0
+        while self.segments and all(self.segments[0].ports.get(p, (0, 0))[0] < f for p, f in floors.items()):
+            found = self._expired = self.segments.pop(0).number
+        return found
+
+
+def _needed(need: Needs | None) -> Ssn:
+    """The first SSN that a receiver needs, for its own recovery or for what it made; all if it is not known."""
+    if need is None:
+        return Ssn(1)
+    first = Ssn(1 << 62) if need.left else min(Ssn(need.position.ssn + 1), *need.members, Ssn(1 << 62))
+    return first if need.low is None else min(first, need.low)
+
+
+def _older(than: int) -> Callable[[Segment], bool]:
+    return lambda segment: segment.at <= than
+
+
+def _beyond(port: PortName, most: int) -> Callable[[Segment], bool]:
+    return lambda segment: segment.ports.get(port, (0, 0))[1] <= most

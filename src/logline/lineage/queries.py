@@ -1,0 +1,75 @@
+"""What `Log` answers about lineage, one function per question. Each takes the store: nothing is kept between two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from logline.errors import OptionError
+from logline.lineage import sql
+from logline.lineage.records import Chosen, records_table
+from logline.lineage.tables import calls as calls_table
+from logline.lineage.tables import edges, found_table
+from logline.lineage.trace import Direction, Trace, trace
+from logline.lineage.view import Event, LogView, name_of
+from logline.store.seam import Store
+
+Asked = str | Iterable[str]
+"""An event (`hourly:12`), a run of events (`hourly:12..40`), all events of a port (`hourly`), or several of them."""
+
+
+def follow(view: LogView, asked: Asked, direction: Direction, *, to: str | None, where: str | None) -> Trace:
+    """The trace of the events asked for; with `where`, of those of them with a record for which it is true."""
+    target = None if to is None else view.port(to)
+    return trace(view, _chosen(view, asked, where), direction, target)
+
+
+def _chosen(view: LogView, asked: Asked, where: str | None) -> list[Event]:
+    if where is None:
+        return view.events(asked)
+    found: list[Event] = []
+    for text in [asked] if isinstance(asked, str) else asked:
+        if ":" in text:
+            events = view.events(text)
+            alone = Chosen(view, Trace("backward", events), where)
+            found += [event for event in events if alone.rows[event]]
+        else:
+            found += reversed(sql.find(view, view.port(text), where, 1 << 30))
+    return list(dict.fromkeys(found))
+
+
+def lineage(
+    store: Store, asked: Asked, direction: Direction, *, to: str | None, where: str | None, records: bool
+) -> pa.Table:
+    """`Log.backward` and `Log.forward`."""
+    view = LogView(store)
+    found = follow(view, asked, direction, to=to, where=where)
+    target = None if to is None else view.port(to)
+    if records:
+        return records_table(view, found, where, target)
+    return found_table(found, target)
+
+
+def find(store: Store, port: str, where: str, limit: int) -> list[str]:
+    """`Log.find`."""
+    if limit < 1:
+        raise OptionError(f"find(limit={limit}): ask for at least one event")
+    view = LogView(store)
+    return [name_of(event) for event in sql.find(view, view.port(port), where, limit)]
+
+
+def query(store: Store, text: str) -> pa.Table:
+    """`Log.sql`."""
+    return sql.query(LogView(store), text)
+
+
+def lineage_edges(store: Store) -> pa.Table:
+    """The table `lineage_edges`."""
+    return edges(LogView(store))
+
+
+def calls(store: Store, asked: Asked) -> pa.Table:
+    """`Log.calls`."""
+    view = LogView(store)
+    return calls_table(view, view.events(asked))

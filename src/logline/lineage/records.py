@@ -1,0 +1,112 @@
+"""Lineage of records: a trace refined through the column dependencies of its operators (LOG.io Example 11).
+
+An event is a batch, and its lineage are batches. Where an operator's dependencies are known, of an input event only
+the records that agree with a chosen output record can have made it. Without dependencies all of them can.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logline.errors import Collected
+from logline.graph.operator import Dependency
+from logline.lineage.sql import as_table, database, matching
+from logline.lineage.tables import FOUND, found_table
+from logline.lineage.trace import Link, Trace
+from logline.lineage.view import Event, LogView, Port, name_of
+
+RECORDS = pa.schema([*FOUND, ("row", pa.int64()), ("record", pa.string())])
+_ROW = "_row"
+_HOW = {"same": "i.{} is not distinct from o.{}", "from": "i.{} >= o.{}", "until": "i.{} < o.{}"}
+
+
+class Chosen:
+    """The records of each event of a trace that belong to the lineage of the records asked for."""
+
+    def __init__(self, view: LogView, found: Trace, where: str | None) -> None:
+        self._view = view
+        self._found = found
+        self._tables: dict[Event, pa.Table | None] = {}
+        self.rows: dict[Event, set[int]] = {event: self._asked(event, where) for event in found.asked}
+        nexts: dict[Event, list[Link]] = {}
+        for link in found.links:
+            nexts.setdefault(link.of, []).append(link)
+        # In the order of the stream, or against it: all ways to an event are known before it is passed on.
+        sign = -1 if found.direction == "backward" else 1
+        with database() as self._db:
+            for event in sorted(found.depths, key=lambda e: sign * view.rank[e[0]]):
+                for link in nexts.get(event, ()):
+                    chosen = self.rows.setdefault(link.event, set())
+                    chosen |= self._agreeing(link)
+
+    def table(self, event: Event) -> pa.Table | None:
+        """The records of an event, numbered; None if it is collected."""
+        if event not in self._tables:
+            instance, port, ssn = event
+            try:
+                payload = self._view.reader(instance).pick(port, [ssn])[0].payload
+            except Collected:
+                self._tables[event] = None
+            else:
+                numbers = pa.array(range(payload.num_rows), pa.int64())
+                self._tables[event] = pa.Table.from_batches([payload]).append_column(_ROW, numbers)
+        return self._tables[event]
+
+    def _asked(self, event: Event, where: str | None) -> set[int]:
+        table = self.table(event)
+        if table is None:
+            return set()
+        return set((table if where is None else matching(table, where))[_ROW].to_pylist())
+
+    def _agreeing(self, link: Link) -> set[int]:
+        known, wanted = self.table(link.of), self.table(link.event)
+        if known is None or wanted is None:
+            return set()
+        known = known.filter(pc.is_in(known[_ROW], pa.array(sorted(self.rows[link.of]), pa.int64())))
+        backward = self._found.direction == "backward"
+        inputs, outputs = (wanted, known) if backward else (known, wanted)
+        conditions = _conditions(self._view, link, inputs.schema, outputs.schema)
+        if not known.num_rows:
+            return set()
+        self._db.register("i", inputs)
+        self._db.register("o", outputs)
+        side = ("i", "o") if backward else ("o", "i")
+        query = f"select {side[0]}.{_ROW} from {side[0]} semi join {side[1]} on ({' and '.join(conditions)})"
+        return set(as_table(self._db.sql(query))[_ROW].to_pylist())
+
+
+def _conditions(view: LogView, link: Link, inputs: pa.Schema, outputs: pa.Schema) -> Sequence[str]:
+    known = [Dependency(*d) for d in view.operators[link.operator].get("depends", ())]
+    found = [
+        _HOW[d.how].format(_quoted(d.into), _quoted(d.out))
+        for d in known
+        if d.out in outputs.names and d.into in inputs.names
+    ]
+    return found or ["true"]
+
+
+def _quoted(column: str) -> str:
+    doubled = column.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def records_table(view: LogView, found: Trace, where: str | None, to: Port | None) -> pa.Table:
+    """One row per way and record; of an event that is collected one row without a record."""
+    chosen = Chosen(view, found, where)
+    events = {name_of(event): event for event in found.depths}
+    rows: list[dict[str, Any]] = []
+    for row in found_table(found, to).to_pylist():
+        event = events.get(row["event"])
+        table = None if event is None else chosen.table(event)
+        if event is None or table is None:
+            rows.append(row)
+            continue
+        for number in sorted(chosen.rows.get(event, ())):
+            record = table.slice(number, 1).drop_columns([_ROW]).to_pylist()[0]
+            rows.append({**row, "row": number, "record": json.dumps(record, default=str)})
+    return pa.Table.from_pylist(rows, schema=RECORDS)

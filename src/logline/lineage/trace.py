@@ -1,0 +1,191 @@
+"""Backward and forward lineage: from events to the events they were made of, or that were made of them.
+
+One event at a time and its neighbours by look-ups, never by scanning the log: what a query costs depends on what it
+finds (LOG.io section 7.3). A worklist, not recursion: a chain may be as deep as a pipeline is long.
+
+    backward   event -> its set (the serial in its header) -> the members of the set on enabled input ports
+    forward    event -> the sets it was in, of each receiver -> what they put out on enabled output ports
+
+`Trace.links` has every pair that was found; `ends` says of an event why the lineage does not go on there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from logline.engine.image import Answer, Output
+from logline.lineage.view import Event, LogView, Port
+from logline.names import InstanceName, Serial, Ssn
+
+Direction = Literal["backward", "forward"]
+End = Literal["source", "scope", "expired", "sink", "open", "nothing", "to"]
+"""Why a lineage does not go on: at a source; where nothing is captured; beyond the retention; at a sink; not taken
+or in a set that is not done; taken, and nothing came of it; at the port that was asked for."""
+
+
+class Link(NamedTuple):
+    """One event was made of another: by which operator, in which of its input sets."""
+
+    event: Event
+    """The one that was found."""
+    of: Event
+    """The one it was found from: backward what was made of it, forward what it was made of."""
+    operator: InstanceName
+    serial: Serial
+    inset: str
+
+
+@dataclass
+class Trace:
+    """What a query found."""
+
+    direction: Direction
+    asked: list[Event]
+    links: list[Link] = field(default_factory=list)
+    depths: dict[Event, int] = field(default_factory=dict)
+    """Every event that was found, with the length of the shortest way to it; in the order in which it was found."""
+    ends: dict[Event, End] = field(default_factory=dict)
+    headers: dict[Event, Output | None] = field(default_factory=dict)
+    """Rows and bytes; None for an event that is collected."""
+    calls: dict[tuple[InstanceName, Serial], Sequence[Answer]] = field(default_factory=dict)
+    """The answers that sets on the way were given by the outside (R9): reads are inputs too."""
+
+    def kept(self, event: Event) -> bool:
+        """Whether its records are still in the log."""
+        return self.headers[event] is not None
+
+
+def trace(view: LogView, asked: Iterable[Event], direction: Direction, to: Port | None = None) -> Trace:
+    """Everything that the events were made of, or all that was made of them; with `to`, only ways that lead there."""
+    asked = list(asked)
+    found = Trace(direction, asked, depths=dict.fromkeys(asked, 0))
+    follow = _backward if direction == "backward" else _forward
+    useful = None if to is None else _ways_to(view, to, direction)
+    todo = deque(asked)
+    while todo:
+        event = todo.popleft()
+        if to is not None and event[:2] == to and found.depths[event]:
+            found.headers[event] = _header(view, event)
+            found.ends[event] = "to"
+            continue
+        for link in follow(view, found, event):
+            if useful is not None and link.event[:2] not in useful:
+                continue
+            found.links.append(link)
+            if link.event not in found.depths:
+                found.depths[link.event] = found.depths[event] + 1
+                todo.append(link.event)
+    return found if to is None else _leading_to(found, to)
+
+
+def _header(view: LogView, event: Event) -> Output | None:
+    instance, port, ssn = event
+    return view.reader(instance).headers(port, [ssn])[0]
+
+
+def _backward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
+    header = found.headers[event] = _header(view, event)
+    instance, port, _ = event
+    if header is None:
+        found.ends[event] = "expired"
+        return
+    if view.operators[instance]["kind"] == "source":
+        found.ends[event] = "source"
+        return
+    inset = view.reader(instance).inset(header.serial) if header.serial else None
+    if inset is None or port not in view.outputs_enabled(instance).outputs:
+        found.ends[event] = "scope"
+        return
+    text = view.inset(instance, inset)
+    if (instance, inset.serial) not in found.calls:
+        answers = view.reader(instance).answers(inset.serial)
+        if answers:
+            found.calls[instance, inset.serial] = answers
+    members = [m for m in inset.members if view.traced_in(m.channel)]
+    if not members:
+        found.ends[event] = "scope"
+    for member in dict.fromkeys((m.channel, m.ssn) for m in members):
+        sender, out = view.channels[member[0]][0]
+        yield Link((sender, out, member[1]), event, instance, inset.serial, text)
+
+
+def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
+    found.headers[event] = _header(view, event)
+    instance, port, ssn = event
+    taken = made = False
+    ends: End | None = None
+    for channel, (receiver, into) in view.receivers.get((instance, port), ()):
+        enabled = view.outputs_enabled(receiver)
+        if into not in enabled.inputs or not enabled.outputs:
+            ends = ends or ("sink" if view.operators[receiver]["kind"] == "sink" else "scope")
+            continue
+        reader = view.reader(receiver)
+        serials = reader.insets_of(channel, ssn)
+        taken = taken or ssn <= reader.needs(channel).position.ssn
+        for serial in serials:
+            inset = reader.inset(serial)
+            for out, number in reader.made_from(serial, sorted(enabled.outputs)):
+                made = True
+                text = "" if inset is None else view.inset(receiver, inset)
+                yield Link((receiver, out, Ssn(number)), event, receiver, serial, text)
+        if not serials and view.operators[receiver]["kind"] == "sink":
+            ends = "sink"
+    if not made:
+        if (instance, port) not in view.receivers:
+            found.ends[event] = "sink"
+        elif ends is not None:
+            found.ends[event] = ends
+        elif not taken or _in_open_set(view, event):
+            found.ends[event] = "open"
+        else:
+            found.ends[event] = "expired" if found.headers[event] is None else "nothing"
+
+
+def _in_open_set(view: LogView, event: Event) -> bool:
+    instance, port, ssn = event
+    needs = (view.reader(r).needs(c) for c, (r, _) in view.receivers.get((instance, port), ()))
+    return any(ssn in need.members for need in needs)
+
+
+def _ways_to(view: LogView, to: Port, direction: Direction) -> set[Port]:
+    """The ports from which a way leads to `to` in this direction, `to` included."""
+    found, todo = {to}, [to]
+    while todo:
+        operator = todo.pop()[0]
+        for sender, receiver in view.channels.values():
+            if direction == "backward" and sender in found:
+                new = {(receiver[0], out) for out in view.operators[receiver[0]]["outputs"]} - found
+            elif direction == "forward" and receiver[0] == operator:
+                new = {sender} - found
+            else:
+                continue
+            found |= new
+            todo += new
+    return found
+
+
+def _leading_to(found: Trace, to: Port) -> Trace:
+    """Drops what turned out to lead elsewhere."""
+    before: dict[Event, list[Link]] = {}
+    for link in found.links:
+        before.setdefault(link.event, []).append(link)
+    reached = [event for event in found.depths if event[:2] == to and found.depths[event]]
+    useful, todo = set(reached), list(reached)
+    while todo:
+        for link in before.get(todo.pop(), ()):
+            if link.of not in useful:
+                useful.add(link.of)
+                todo.append(link.of)
+    useful.update(found.asked)
+    return Trace(
+        found.direction,
+        found.asked,
+        [link for link in found.links if link.event in useful],
+        {event: depth for event, depth in found.depths.items() if event in useful},
+        {event: end for event, end in found.ends.items() if event in useful},
+        {event: header for event, header in found.headers.items() if event in useful},
+        {key: calls for key, calls in found.calls.items() if any(link[2:4] == key for link in found.links)},
+    )

@@ -1,0 +1,99 @@
+"""Lineage in a simulated run: what is captured is what user code was given, and it is there as long as a scope asks.
+
+The oracle is the desk: the members of a set when its `generate` begins, or when it is diverted instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from logline.engine.image import Member
+from logline.names import ChannelName, InstanceName, PortName, Serial, Ssn
+from logline.runtime.parts import Parts
+from logline.store.memory import MemoryStore
+from logline.testing.sim.outside import Violation
+
+Event = tuple[InstanceName, PortName, Ssn]
+
+
+class LineageChecks:
+    """Watches one simulated run."""
+
+    def __init__(self, parts: Mapping[InstanceName, Parts], store: MemoryStore, clock: Callable[[], int]) -> None:
+        self._specs = {name: part.spec for name, part in parts.items() if part.spec.retain or part.spec.lineage}
+        self._channels = {c.name: c for spec in self._specs.values() for c in spec.inputs}
+        self._store = store
+        self._clock = clock
+        self._given: dict[tuple[InstanceName, Serial], list[Member]] = {}
+        self._seen: dict[tuple[InstanceName, PortName], Ssn] = {}
+        self._made: dict[Event, Serial] = {}
+        self._sets: dict[tuple[InstanceName, Serial], set[tuple[ChannelName, Ssn]]] = {}
+        self._at: dict[Event, int] = {}
+        """When an event of a scope's target was put out."""
+
+    def generates(self, name: InstanceName, serial: Serial, members: Sequence[Member]) -> None:
+        """User code is given these events; or they leave on port `errors`."""
+        if name in self._specs:
+            self._given[name, serial] = list(members)
+
+    def after_commit(self, name: InstanceName) -> None:
+        """What is new is captured as it was given; nothing that a scope keeps is gone."""
+        if name in self._specs:
+            self._look_at_new(name)
+            self.check_kept()
+
+    def _look_at_new(self, name: InstanceName) -> None:
+        spec = self._specs[name]
+        image = self._store.data(name).image
+        for port in {*spec.retain, *spec.traced_out}:
+            last = image.head(port).last
+            for ssn in map(Ssn, range(self._seen.get((name, port), 0) + 1, last + 1)):
+                row = self._store.data(name).rows[port][ssn]
+                if row.end:
+                    continue
+                event = (name, port, ssn)
+                if port in spec.retain and spec.retain[port].target:
+                    self._at[event] = image.segments[max(image.segments)].at
+                if row.serial and port in spec.traced_out:
+                    self._look_at_set(event, row.serial)
+            self._seen[name, port] = last
+
+    def _look_at_set(self, event: Event, serial: Serial) -> None:
+        name, spec = event[0], self._specs[event[0]]
+        found = self._store.read(name).inset(serial)
+        got = (
+            {(m.channel, m.ssn) for m in found.members if m.channel in spec.traced_in} if found is not None else set()
+        )
+        given = self._given.get((name, serial))
+        want = {(m.channel, m.ssn) for m in given or () if m.channel in spec.traced_in}
+        if got != want:
+            raise Violation(f"LINEAGE {event} was made of {sorted(want)}, captured is {sorted(got)}")
+        self._made[event] = serial
+        self._sets[name, serial] = got
+
+    def check_kept(self) -> None:
+        """R12: an event of a target, and all it was made of, can be read for as long as the scope says."""
+        now = self._clock()
+        todo = [e for e, at in self._at.items() if now < at + self._specs[e[0]].retain[e[1]].age]
+        seen = set(todo)
+        while todo:
+            event = todo.pop()
+            name, port, ssn = event
+            if ssn not in self._store.data(name).rows.get(port, {}):
+                raise Violation(f"LINEAGE {event} is collected and a scope keeps it")
+            serial = self._made.get(event)
+            members = self._sets.get((name, serial), set()) if serial is not None else set()
+            if members and self._store.read(name).inset(serial) is None:  # type: ignore[arg-type]
+                raise Violation(f"LINEAGE {event} is kept, and what it was made of is forgotten")
+            for channel, member in members:
+                made = self._channels[channel]
+                if serial not in self._store.read(name).insets_of(channel, member):
+                    raise Violation(f"LINEAGE {channel} {member} does not lead to set {serial} of {name}")
+                before = (made.sender, made.out, member)
+                if made.sender in self._specs and made.out in self._specs[made.sender].retain and before not in seen:
+                    seen.add(before)
+                    todo.append(before)
+
+    def at_end(self) -> None:
+        """All has left and time has not moved on."""
+        self.check_kept()

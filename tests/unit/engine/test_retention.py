@@ -1,0 +1,132 @@
+"""What a lineage scope keeps of one instance, without a pipeline around it (R12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from logline.engine.image import Image, Member, Needs, Output, Position, Segment, Step
+from logline.engine.retention import PARTS, Retention
+from logline.engine.spec import FOREVER, ChannelSpec, InstanceSpec, Retain
+from logline.names import IN, OUT, ChannelName, InstanceName, PortName, Serial, Ssn
+
+INTO = ChannelName("orders.out>hourly.in")
+ON = ChannelName("hourly.out>store.in")
+HOUR = PARTS * 1000
+
+
+def spec(keep: Retain) -> InstanceSpec:
+    hourly, store, orders = InstanceName("hourly"), InstanceName("store"), InstanceName("orders")
+    return InstanceSpec(
+        name=hourly,
+        inputs=(ChannelSpec(INTO, orders, OUT, hourly, IN),),
+        ports={OUT: (ChannelSpec(ON, hourly, OUT, store, IN),)},
+        retain={OUT: keep},
+        traced_in=frozenset({INTO}),
+        traced_out=frozenset({OUT}),
+    )
+
+
+def put_out(kept: Retention, ssn: int, now: int, low: int, nbytes: int = 10) -> Segment:
+    """A set that began with event `low` is done and makes event `ssn`."""
+    step = Step(outputs=[Output(OUT, Ssn(ssn), None, 1, nbytes, ssn * nbytes, Serial(ssn))], kept=[Serial(ssn)])
+    step.reach_down({INTO: Ssn(low)})
+    kept.record(step, now)
+    assert step.segment is not None
+    return step.segment
+
+
+def needs(position: int, *members: int, low: int | None = None, left: bool = False) -> Mapping[ChannelName, Needs]:
+    at = Position(Ssn(position), 10 * position)
+    return {ON: Needs(at, [Ssn(m) for m in members], left, None if low is None else Ssn(low))}
+
+
+def floor(kept: Retention, needs: Mapping[ChannelName, Needs], durable: int, now: int) -> int:
+    return kept.floors(needs, {OUT: Ssn(durable)}, now)[OUT]
+
+
+def test_an_event_of_the_target_is_kept_for_the_scopes_time() -> None:
+    kept = Retention(spec(Retain(HOUR)))
+    for ssn in range(1, 4):
+        put_out(kept, ssn, now=ssn * HOUR, low=ssn * 10)
+    taken = needs(3)
+    assert floor(kept, taken, 3, now=2 * HOUR - 1) == 1
+    assert floor(kept, taken, 3, now=2 * HOUR) == 2
+    assert kept.low(INTO) == 10
+    assert kept.expire(kept.floors(taken, {OUT: Ssn(3)}, 2 * HOUR)) == 1
+    assert kept.low(INTO) == 20
+    assert kept.expire(kept.floors(taken, {OUT: Ssn(3)}, 9 * HOUR)) == 3
+    assert kept.low(INTO) is None
+
+
+def test_on_the_way_to_the_target_an_event_is_kept_for_what_is_made_of_it() -> None:
+    """Counted from the target's output: however old it is itself."""
+    kept = Retention(spec(Retain(HOUR, target=False)))
+    for ssn in range(1, 6):
+        put_out(kept, ssn, now=ssn * HOUR, low=ssn)
+    late = 100 * HOUR
+    assert floor(kept, needs(5, low=2), 5, late) == 2  # a kept output of the receiver was made of it
+    assert floor(kept, needs(5, 3), 5, late) == 3  # it is in an open set, whose output is yet to come
+    assert floor(kept, needs(3), 5, late) == 4  # it is not taken
+    assert floor(kept, needs(5), 5, late) == 6
+    assert floor(kept, needs(5, low=4, left=True), 5, late) == 4  # lineage is needed of one that has left, too
+    assert floor(kept, {}, 5, late) == 1  # nothing is known of the receiver
+
+
+def test_a_port_holds_no_more_than_the_scopes_size() -> None:
+    kept = Retention(spec(Retain(FOREVER, nbytes=100)))
+    for ssn in range(1, 31):
+        put_out(kept, ssn, now=0, low=ssn)
+    assert floor(kept, needs(30), 30, now=0) == 21
+    assert floor(kept, needs(30, low=3), 30, now=0) == 21  # even if something is left that was made of it
+
+
+def test_without_a_time_nothing_is_too_old() -> None:
+    kept = Retention(spec(Retain(FOREVER, nbytes=10**9)))
+    put_out(kept, 1, now=0, low=1)
+    assert floor(kept, needs(1), 1, now=10**15) == 1
+
+
+def test_segments_stay_few_whatever_holds_them_back() -> None:
+    kept = Retention(spec(Retain(HOUR)))
+    for ssn in range(1, 2000):
+        put_out(kept, ssn, now=ssn * HOUR, low=ssn)
+    assert len(kept.segments) <= 2 * PARTS
+
+
+def test_a_set_that_lasted_for_long_keeps_its_first_member() -> None:
+    kept = Retention(spec(Retain(HOUR)))
+    one, two = Serial(1), Serial(2)
+    kept.joined([(one, Member(INTO, Ssn(5))), (two, Member(INTO, Ssn(90))), (one, Member(INTO, Ssn(99)))])
+    step = Step()
+    assert kept.close(two, step, made=True)
+    assert step.lows == {INTO: 90}
+    assert kept.close(one, step, made=True)
+    assert step.lows == {INTO: 5}
+
+
+def test_only_what_was_made_of_enabled_channels_is_kept() -> None:
+    """Example 5: c_1 is made of events of in1 alone, and has no lineage."""
+    kept = Retention(spec(Retain(HOUR)))
+    kept.joined([(Serial(1), Member(ChannelName("R1.out>hourly.in1"), Ssn(1))), (Serial(2), Member(INTO, Ssn(1)))])
+    assert not kept.close(Serial(1), Step(), made=True)
+    assert not kept.close(Serial(2), Step(), made=False)  # it put out nothing on an enabled port
+
+
+def test_a_later_life_goes_on_with_the_history() -> None:
+    kept = Retention(spec(Retain(HOUR)))
+    image = Image()
+    for ssn in range(1, 4):
+        segment = put_out(kept, ssn, now=ssn * HOUR, low=ssn)
+        image.segments[segment.number] = segment
+    again = Retention(spec(Retain(HOUR)))
+    again.restore(image)
+    assert again.segments == kept.segments
+    assert floor(again, needs(3), 3, now=2 * HOUR) == 2
+
+
+def test_a_scope_that_is_gone_keeps_nothing() -> None:
+    kept = Retention(spec(Retain(HOUR)))
+    image = Image(segments={4: put_out(kept, 1, now=0, low=1)._replace(number=4)})
+    without = Retention(InstanceSpec(name=InstanceName("hourly"), ports={PortName("out"): ()}))
+    without.restore(image)
+    assert without.expire(without.floors({}, {OUT: Ssn(1)}, 0)) == 4
