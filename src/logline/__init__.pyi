@@ -33,3 +33,4 @@ from logline.runtime.log import open_log as open_log
 from logline.runtime.run import Run as Run
 from logline.runtime.status import OperatorStatus as OperatorStatus
 from logline.runtime.status import Status as Status
+from logline.spark.session import session as session

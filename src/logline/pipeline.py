@@ -30,6 +30,7 @@ pipeline 'sales'
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args
@@ -412,13 +413,12 @@ class Pipeline:
         return draw_svg(self.graph())
 
     def check(self, log: str | None = None) -> Report:
-        """Whether it can run, with which guarantees, and what changed against `log`. Moves nothing."""
+        """Whether it can run, with which guarantees, who shares a process (in the slots of the active Spark session,
+        if there is one), and what changed against `log`. Moves nothing."""
         graph = self.graph()
         validate(graph)
-        if log is None:
-            return report(graph)
-        before = launch.recorded(log)
-        return report(graph, None if before is None else compare(before, record(graph)))
+        before = None if log is None else launch.recorded(log)
+        return report(graph, None if before is None else compare(before, record(graph)), _slots())
 
     # ---- running --------------------------------------------------------------------------------------
 
@@ -435,6 +435,9 @@ class Pipeline:
     ) -> Run:
         """Starts, or goes on with, the run that `log` holds; without a log a temporary one is used.
 
+        `engine`: on Spark, in the session `spark`, the active one, or one that is made for the run; "processes" on
+        this machine; or "inline", all in this process.
+
         `resume`: "never" wants a fresh log, "must" one that has been used. `until="now"`: sources read what
         is there when they start, then end. `takeover=True` fences another run that holds the log.
         """
@@ -442,18 +445,29 @@ class Pipeline:
         _one_of("durability", durability, Durability)
         _one_of("resume", resume, Resume)
         _one_of("until", until, Until)
-        if engine == "spark":
-            raise OptionError(
-                "engine='spark' is not available in this version: use engine='inline' or engine='processes'"
-            )
-        if spark is not None:
+        if spark is not None and engine != "spark":
             raise OptionError("spark= is of no use without engine='spark': leave it out")
-        if durability != "disk" and (log is None or not log.startswith("lmdb:")):
+        if durability != "disk" and engine != "spark" and (log is None or not log.startswith("lmdb:")):
             raise OptionError("durability= is for logs on disk, log='lmdb:PATH': leave it out")
         if engine == "processes" and (log is None or not log.startswith("lmdb:")):
             raise OptionError("engine='processes' needs a log that processes can share: log='lmdb:PATH'")
         graph = self.graph()
         validate(graph)
+        if engine == "spark":
+            from logline.spark.session import check_pyspark
+
+            check_pyspark()
+            from logline.spark import launch as on_spark
+
+            return on_spark.start(
+                graph,
+                log=log,
+                spark=spark,
+                durability=durability,
+                resume=resume,
+                until=until,
+                takeover=takeover,
+            )
         make = launch.inline if engine == "inline" else launch.processes
         return launch.start(
             graph, make, log=log, durability=durability, resume=resume, until=until, takeover=takeover
@@ -470,6 +484,15 @@ class Pipeline:
         except KeyboardInterrupt:
             run.stop()
         return run
+
+
+def _slots() -> int | None:
+    """Those of the Spark session of this process, if it has one."""
+    if "pyspark" not in sys.modules:
+        return None
+    from logline.spark.slots import active_slots
+
+    return active_slots()
 
 
 def _outputs(name: str, op: Operator[Any, Any], inputs: Mapping[str, Sequence[Stream]]) -> dict[PortName, pa.Schema]:

@@ -87,7 +87,7 @@ def pipeline(database: str) -> ll.Pipeline:
 def main() -> None:
     log, database, engine = (*sys.argv[1:], "inline")[:3]
     run = pipeline(database).start(f"lmdb:{log}", engine=engine, durability="process")
-    if engine == "processes":
+    if engine != "inline":
         names = ("orders", "checked", "hourly", "store")
         while None in (pids := [run.process(name) for name in names]) and run.status().phase == "running":
             pass

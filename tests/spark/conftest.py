@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
+import logline as ll
+
+SLOTS = 6
+
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A plain session of the user's own, with four slots."""
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Logline's own session, with six slots."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        session = (
-            SparkSession.builder.master("local[4]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.shuffle.partitions", "4")
-            .config("spark.sql.session.timeZone", "Asia/Tokyo")
-            .getOrCreate()
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))  # where Spark's own log goes
+        session = ll.session(
+            "tests",
+            master=f"local[{SLOTS},100]",
+            **{
+                "spark.ui.enabled": False,
+                "spark.sql.shuffle.partitions": 4,
+                "spark.sql.session.timeZone": "Asia/Tokyo",
+            },
         )
-        session.sparkContext.setLogLevel("OFF")
         yield session
         session.stop()

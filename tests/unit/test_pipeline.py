@@ -335,7 +335,6 @@ def test_a_pipeline_shows_itself() -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({}, "engine='spark' is not available in this version: use engine='inline'"),
         ({"engine": "flink"}, "engine='flink': take one of 'spark', 'inline'"),
         ({"engine": "inline", "resume": "maybe"}, "resume='maybe': take one of 'auto', 'never', 'must'"),
         ({"engine": "inline", "until": "noon"}, "until='noon': take one of 'end', 'now'"),

@@ -15,6 +15,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -94,7 +95,7 @@ def work(
             quiet = engine.quiet()
             plain = {n: {**asdict(o), "counters": dict(o.counters)} for n, o in status.operators.items()}
             report_to(status=plain, quiet=quiet)
-            known = {"pid": os.getpid(), "phase": status.phase, "operators": plain, "quiet": quiet}
+            known = {"pid": os.getpid(), "phase": status.phase, "operators": plain, "quiet": quiet, "at": time.time()}
             store.put_status(group, {**known, **(about or {})})
 
         def beat() -> None:

@@ -1,5 +1,5 @@
-"""Logline on Spark."""
+"""Logline on Spark: sessions, hosting, DataFrames in and out. Importing this does not import pyspark."""
 
-from logline.spark.datasource import register
+from logline.spark.session import register, session
 
-__all__ = ["register"]
+__all__ = ["register", "session"]

@@ -163,7 +163,7 @@ class Environment:
                 _kill_holder(file)
                 fcntl.flock(file, fcntl.LOCK_EX)
             os.ftruncate(file, 0)
-            os.pwrite(file, f"{os.getpid()} {_started(os.getpid())}".encode(), 0)
+            os.pwrite(file, f"{os.getpid()} {started(os.getpid())}".encode(), 0)
             self._owner = file
 
     def disown(self) -> None:
@@ -185,7 +185,7 @@ worker_process = False
 """Set by worker processes, which exist for nothing else and may be killed; a user's own process never is."""
 
 
-def _started(pid: int) -> str:
+def started(pid: int) -> str:
     """When a process began, in the kernel's ticks; with the pid it names one process for good."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -194,8 +194,8 @@ def _started(pid: int) -> str:
 
 
 def _kill_holder(file: int) -> None:
-    pid, _, started = os.pread(file, 64, 0).decode().partition(" ")
-    if pid.isdigit() and int(pid) != os.getpid() and started and started == _started(int(pid)):
+    pid, _, born = os.pread(file, 64, 0).decode().partition(" ")
+    if pid.isdigit() and int(pid) != os.getpid() and born and born == started(int(pid)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(pid), signal.SIGKILL)
 

@@ -1,0 +1,265 @@
+"""Spark as a host: each life of a group is a Spark job with one long-running task.
+
+Two layers bring a group back. Spark's own retry is the fastest: a killed Python worker is replaced within the same
+job, as long as `spark.task.maxFailures` allows; the new process says `started`, and that is how its death is known.
+A job that failed all the same is submitted again by the supervisor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cloudpickle
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, PythonException
+from pyspark.sql import DataFrame, SparkSession
+
+from logline.errors import PipelineFailed
+from logline.names import InstanceName
+from logline.runtime.hosting import Ended, Group, Hear
+from logline.runtime.hosting import Order as Command
+from logline.runtime.processes import outcome
+from logline.spark.slots import busy, slots
+from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, orders_box, task_of
+from logline.store.lmdb.environment import started
+from logline.store.seam import Store
+
+logger = logging.getLogger("logline")
+LOOK = 0.5
+"""Seconds between two looks at what the tasks report, without a bell."""
+MUCH = 1000
+"""Reports after which the box is emptied."""
+GONE = 5.0
+"""Seconds that a task has to end when it is killed."""
+
+
+class SparkHost:
+    """Starts jobs, and hears their tasks."""
+
+    patient = True
+
+    def __init__(self, spark: SparkSession, store: Store, log: str, run: str) -> None:
+        self.spark = spark
+        self.run = run
+        self._store = store
+        self._log = log
+        self._frames: dict[str, DataFrame] = {}
+        self._tenants: dict[str, SparkTenant] = {}
+        self._box = store.mail(REPORTS)
+        self._box.drop()
+        self._hearing = threading.Lock()
+        self._received = 0
+        self._bell, self._over = threading.Event(), threading.Event()
+        self._unlisten = store.on_bell(InstanceName(REPORTS), self._bell.set)
+        self._thread = threading.Thread(target=self._listen, name="logline-spark", daemon=True)
+        self._thread.start()
+
+    def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> SparkTenant:
+        """Submits the group's job, from a thread of its own."""
+        frame = self._frames.get(group.name)
+        if frame is None:
+            self.mail(group.name).drop()
+            frame = self._frames[group.name] = self._frame(group)
+        tenant = SparkTenant(self, group, frame, life, hear, ended)
+        self._tenants[group.name] = tenant
+        tenant.begin()
+        return tenant
+
+    def _frame(self, group: Group) -> DataFrame:
+        """The job of a group, prepared once: planning it again would cost a restart a tenth of a second."""
+        order = Order(
+            self.run,
+            group.name,
+            self._log,
+            cloudpickle.dumps(dict(group.parts)),
+            logger.getEffectiveLevel(),
+            os.environ.get("LOGLINE_FAULT", ""),
+            tuple(os.path.abspath(p) for p in sys.path),
+            os.getcwd(),
+        )
+        context = self.spark.sparkContext
+        python, context.pythonExec = context.pythonExec, sys.executable
+        try:
+            frame = self.spark.range(0, 1, 1, 1).mapInArrow(task_of(order), SCHEMA)
+        finally:
+            context.pythonExec = python
+        return frame
+
+    def mail(self, group: str) -> Any:
+        """The box from which a group takes its orders."""
+        return self._store.mail(orders_box(group))
+
+    def _listen(self) -> None:
+        while not self._over.is_set():
+            self.receive()
+            self._bell.wait(LOOK)
+            self._bell.clear()
+
+    def receive(self) -> None:
+        """Reads what the tasks have sent, and the statuses that they have written down."""
+        with self._hearing:
+            letters = self._box.receive()
+            self._received += len(letters)
+            for letter in letters:
+                tenant = self._tenants.get(letter["group"])
+                if letter["run"] == self.run and tenant is not None:
+                    tenant.hear(letter)
+            if self._received > MUCH:  # only log lines could be lost here; how a life ended is in the job's result
+                self._received = 0
+                self._box.drop()
+            for group, status in self._store.statuses().items():
+                if status.get("run") == self.run and group in self._tenants:
+                    self._tenants[group].look(status)
+
+    def close(self) -> None:
+        """No life is left."""
+        self._over.set()
+        self._bell.set()
+        self._thread.join()
+        self._unlisten()
+        self._box.drop()
+        for group in self._frames:
+            self.mail(group).drop()
+
+
+class SparkTenant:
+    """One job."""
+
+    def __init__(
+        self,
+        host: SparkHost,
+        group: Group,
+        frame: DataFrame,
+        life: int,
+        hear: Hear,
+        ended: Callable[[Ended], None],
+    ) -> None:
+        self._host = host
+        self._group = group
+        self._frame = frame
+        self._life = life
+        self._hear = hear
+        self._ended = ended
+        self._newest = life - 1
+        self._process: tuple[int, str] | None = None
+        self._seen = 0.0
+        self._job = f"logline-{host.run}-{group.name}-{life}"
+        self._thread = threading.Thread(target=self._run, name=f"logline {group.name}", daemon=True)
+
+    def begin(self) -> None:
+        """Once the host knows where to send what is heard of it."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        context = self._host.spark.sparkContext
+        try:
+            context.setJobGroup(self._job, f"logline: {', '.join(self._group.parts)}", interruptOnCancel=True)
+            context.setLocalProperty(LIFE, str(self._life))
+            (row,) = self._frame.collect()
+            ended = outcome(json.loads(row[0]))
+        except PythonException as error:
+            # Whatever user code does is an outcome, so this is Spark's own Python that can't even begin.
+            ended = Ended(error=PipelineFailed(f"a Spark task can't host {self._group}: {_short(error)}"))
+        except (Py4JError, PySparkException, OSError) as error:
+            ended = self._how(error)
+        self._process = None
+        self._host.receive()  # what it said and counted up to its end
+        self._ended(ended)
+
+    def _how(self, error: Exception) -> Ended:
+        if not alive(self._host.spark):
+            return Ended(error=PipelineFailed("the Spark session is gone; start the pipeline again to go on"))
+        text = str(error)
+        if "cancelled" in text:
+            return Ended(how="was cancelled")
+        return Ended(how=f"died ({_short(error)})")
+
+    # ---- what is heard --------------------------------------------------------------------------------
+
+    def hear(self, letter: Mapping[str, Any]) -> None:
+        """A letter of this group."""
+        life = letter["life"]
+        if "started" not in letter:
+            self._hear(letter)
+        elif life > self._newest:
+            self._newest = life
+            how = "died and was brought back by Spark"
+            self._hear({"started": letter["started"], "how": how})
+
+    def look(self, status: Mapping[str, Any]) -> None:
+        """The status that lies there, if it is a new one of this job."""
+        if status["life"] < self._life or status["at"] == self._seen:
+            return
+        self._seen = status["at"]
+        self._process = (status["pid"], status["born"])
+        if status["life"] == self._newest:
+            self._hear({"status": status["operators"], "quiet": status["quiet"]})
+
+    @property
+    def pid(self) -> int | None:
+        """The Python worker of the task."""
+        process = self._process
+        return process[0] if process is not None and started(process[0]) == process[1] else None
+
+    # ---- what is done to it ---------------------------------------------------------------------------
+
+    def tell(self, order: Command) -> None:
+        """By mail."""
+        self._host.mail(self._group.name).send({"do": order})
+
+    def kill(self) -> None:
+        """SIGKILL to the Python worker; Spark brings it back, or its job fails."""
+        if (pid := self.pid) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        else:
+            self._cancel()
+
+    def close(self) -> None:
+        """Cancels the job first, so that Spark does not bring the worker back."""
+        self._cancel()
+        self._thread.join(GONE / 10)
+        if self._thread.is_alive() and self.pid is not None:
+            self.kill()  # Spark would take its time
+        self._thread.join(GONE)
+
+    def _cancel(self) -> None:
+        with contextlib.suppress(Py4JError, OSError):
+            self._host.spark.sparkContext.cancelJobGroup(self._job)
+
+    def waits_for(self) -> str:
+        """Whether Spark has no room, or the task does not get off the ground."""
+        spark = self._host.spark
+        with contextlib.suppress(Py4JError, OSError):
+            there, taken = slots(spark), busy(spark)
+            if there is not None and taken >= there:
+                return f"Spark has {there} slots and runs {taken} tasks; it begins when another job lets go of one"
+            return "Spark has room, its task is about to start"
+        return ""
+
+
+def alive(spark: SparkSession) -> bool:
+    """Whether the session can still run jobs; the JVM may be gone without a word."""
+    try:
+        jsc = spark.sparkContext._jsc
+        return jsc is not None and not jsc.sc().isStopped()
+    except (Py4JError, OSError):
+        return False
+
+
+def _short(error: Exception) -> str:
+    """The line that says most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [
+        line for line in lines if "Fatal Python error" in line or line.startswith(("ModuleNotFound", "Import"))
+    ]
+    known = telling or [line for line in lines if "exited unexpectedly" in line or "lost" in line] or lines
+    return known[0][:300] if known else type(error).__name__

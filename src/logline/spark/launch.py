@@ -1,0 +1,177 @@
+"""From a pipeline to Spark jobs: which session, how many slots, who lives where."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import tempfile
+import threading
+import uuid
+import weakref
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any, Literal
+
+from pyspark.sql import SparkSession
+
+from logline.errors import OptionError
+from logline.graph.groups import Grouping, group
+from logline.graph.model import Graph
+from logline.names import InstanceName
+from logline.runtime import launch
+from logline.runtime.engine import Engine
+from logline.runtime.parts import Parts
+from logline.runtime.run import Run
+from logline.runtime.supervisor import Supervisor
+from logline.runtime.threads import ThreadHost
+from logline.spark.host import SparkHost, alive
+from logline.spark.session import DAEMON, one_host, session
+from logline.spark.slots import slots
+from logline.spark.types import session as active_session
+from logline.store.seam import Lease, Store
+
+logger = logging.getLogger("logline")
+_told: set[str] = set()
+"""Sessions of which it was said that they lack our settings."""
+
+
+def start(
+    graph: Graph,
+    *,
+    log: str | None,
+    spark: SparkSession | None,
+    durability: Literal["disk", "process"],
+    resume: launch.Resume,
+    until: Literal["end", "now"],
+    takeover: bool,
+) -> Run:
+    """Starts the pipeline on Spark: on the session given, the active one, or one that ends with the run."""
+    if log is not None and log.startswith("memory:"):
+        raise OptionError(
+            f"{log!r} is a log in this process, and Spark's tasks are others: use log='lmdb:PATH', or engine='inline'"
+        )
+    given = spark or active_session()
+    if given is not None and not alive(given):
+        raise OptionError("the Spark session has been stopped: make another one, with ll.session() for example")
+    used = given or session(f"logline {graph.name}")
+    try:
+        _check_master(used, log)
+        folder = tempfile.mkdtemp(prefix="logline-") if log is None else None
+        if folder is not None:
+            logger.warning("pipeline %r keeps its log in %s: it goes when the run does", graph.name, folder)
+        on_spark = _OnSpark(used, stop=given is None)
+        run = launch.start(
+            graph,
+            on_spark.make,
+            log=log or f"lmdb:{folder}",
+            durability=durability,
+            resume=resume,
+            until=until,
+            takeover=takeover,
+        )
+        if folder is not None:
+            weakref.finalize(run.log.store, shutil.rmtree, folder, ignore_errors=True)
+    except BaseException:
+        if given is None:
+            used.stop()
+        raise
+    if given is None and not on_spark.made:
+        used.stop()  # the log has finished: there is nothing to run
+    _keep_interrupts(run)
+    return run
+
+
+class _OnSpark:
+    """Makes the engine of one run."""
+
+    def __init__(self, spark: SparkSession, *, stop: bool) -> None:
+        self._spark = spark
+        self._stop = stop
+        self.made = False
+
+    def make(self, graph: Graph, parts: Mapping[InstanceName, Parts], store: Store, log: str, lease: Lease) -> Engine:
+        """Groups that fit into the slots, each with its host."""
+        grouping = fit(graph, self._spark)
+        host = SparkHost(self._spark, store, log, uuid.uuid4().hex[:8])
+
+        def closing() -> None:
+            host.close()
+            if self._stop:
+                self._spark.stop()
+
+        self.made = True
+        return Supervisor(launch.on_hosts(grouping, parts, host, ThreadHost(store)), store, lease, closing)
+
+
+def fit(graph: Graph, spark: SparkSession) -> Grouping:
+    """The groups of the graph, as many as the session has slots for."""
+    there = slots(spark)
+    wanted = group(graph)
+    if there is None:
+        return wanted
+    room = there - bool(wanted.on_driver)  # those run Spark jobs of their own, which need a slot too
+    try:
+        found = group(graph, room)
+    except OptionError as error:
+        need = wanted.least + bool(wanted.on_driver)
+        raise OptionError(
+            f"{error}. Spark has {there} slots ({spark.sparkContext.master}): take at least {need}, "
+            f"with ll.session(master='local[{need},100]') or more executor cores"
+        ) from error
+    if len(found.groups) < len(wanted.groups):
+        logger.info(
+            "Spark has %d slots for %d operators, so that some share a process: %s",
+            there,
+            len(graph.nodes),
+            ", ".join(found.groups),
+        )
+    return found
+
+
+def _check_master(spark: SparkSession, log: str | None) -> None:
+    master = spark.sparkContext.master
+    if (log is None or log.startswith("lmdb:")) and not one_host(master):
+        raise OptionError(
+            f"a log in a folder can't be used with master {master!r}, which spans hosts: an operator that is started "
+            "again elsewhere would not find it. Use a master on this machine, local[N,100] or local-cluster[...]"
+        )
+    conf = spark.sparkContext.getConf()
+    if conf.get("spark.speculation", "false") == "true" and conf.contains(
+        "spark.speculation.task.duration.threshold"
+    ):
+        raise OptionError(
+            "spark.speculation with spark.speculation.task.duration.threshold starts second copies of long tasks, "
+            "and a pipeline has nothing else: the copies would fence each other off. Take one of them out"
+        )
+    identity = spark.sparkContext.applicationId
+    if conf.get("spark.python.daemon.module", "") != DAEMON and identity not in _told:
+        _told.add(identity)
+        logger.info(
+            "this Spark session was not made by ll.session(): a killed operator takes seconds to come back, where it "
+            "could take a tenth of one"
+        )
+
+
+_runs: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+def _keep_interrupts(run: Run) -> None:
+    """PySpark cancels every job at a Ctrl-C, ours too. While a pipeline runs it is an exception and nothing else, so
+    that the run stops in order."""
+    _runs.add(run)
+    before: Any = signal.getsignal(signal.SIGINT)
+    main = threading.current_thread() is threading.main_thread()
+    if not main or not callable(before) or before in (signal.default_int_handler, _interrupt):
+        return
+    _before.append(before)
+    signal.signal(signal.SIGINT, _interrupt)
+
+
+_before: list[Any] = []
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if any(run.status().phase in ("running", "draining") for run in _runs):
+        raise KeyboardInterrupt
+    _before[-1](number, frame)

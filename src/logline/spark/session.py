@@ -1,0 +1,166 @@
+"""A Spark session with the settings that pipelines want; `docs/spark.md` has them in a table, with their reasons.
+
+A session made elsewhere works too. What it lacks costs time at a restart, never correctness.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from logline.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("logline")
+RETRIES = 100
+"""How often Spark brings a task back within one job. Each crash of an operator takes one."""
+PLACES = 16
+"""Slots beyond the number of cores: a slot is a place for an operator, which mostly waits, and no core."""
+DAEMON = "logline.spark.daemon"
+_NOISE = (
+    "WARNING: Using incubator modules",
+    "Using Spark's default log4j profile",
+    "Setting default log level to",
+    "To adjust logging level use",
+)
+
+
+def session(app: str | None = None, *, master: str | None = None, **conf: Any) -> SparkSession:
+    """A session for pipelines: warm Python workers, retries, a quiet console. The active one, if there is one.
+
+    Other settings are Spark's own, by their names: `ll.session(**{"spark.driver.memory": "4g"})`. `master` is
+    `local[N,100]` with room for 16 operators if it is not given; after `local[` and a comma stands how often Spark
+    itself brings a task back.
+
+        spark = ll.session("sales")
+        pipeline.run("lmdb:sales.log", spark=spark)
+    """
+    check_pyspark()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from logline.spark.types import session as active_session
+
+    found = active_session()
+    if found is not None:
+        logger.info("there is a Spark session already, with its own settings: it is used")
+        return found
+    check_java()
+    cores = os.cpu_count() or 1
+    master = master or os.environ.get("MASTER") or f"local[{cores + PLACES},{RETRIES}]"
+    settings = {**_settings(app or "logline", master, cores), **{key: _text(value) for key, value in conf.items()}}
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the default is whatever python3 is on the path
+    builder = SparkSession.builder.master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with _quiet():
+        try:
+            made = builder.getOrCreate()
+        except PySparkException as error:
+            raise OptionError(f"Spark does not start with master {master!r}: {error}") from error
+    register(made)
+    return made
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `spark.read.format("logline")` known to a session; once more does no harm."""
+    from logline.spark import datasource
+
+    datasource.register(spark)
+
+
+def one_host(master: str | None) -> bool:
+    """Whether all its tasks run on this machine: `local`, `local[4]`, `local-cluster[2,2,1024]`."""
+    return master is not None and master.startswith("local")
+
+
+def _settings(app: str, master: str, cores: int) -> dict[str, str]:
+    settings = {
+        "spark.app.name": app,
+        "spark.task.maxFailures": str(RETRIES),
+        "spark.python.daemon.module": DAEMON,
+        "spark.python.worker.faulthandler.enabled": "true",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.port.maxRetries": "100",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.default.parallelism": str(cores),
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')} "
+            f"-Dlogline.spark.log={_log_file()}"
+        ),
+    }
+    if one_host(master):
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+        if "PYTHONPATH" in os.environ:
+            settings["spark.executorEnv.PYTHONPATH"] = os.environ["PYTHONPATH"]
+    return settings
+
+
+def _log_file() -> Path:
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "logline"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "spark.log"
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_pyspark() -> None:
+    """Raises if there is no PySpark: it is an extra."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise OptionError(
+            "Spark needs PySpark, and it is not installed: pip install 'logline[spark]'. "
+            "engine='processes' and engine='inline' run without it"
+        ) from error
+
+
+def check_java() -> None:
+    """Raises if there is no Java; PySpark would say it in forty lines."""
+    home = os.environ.get("JAVA_HOME")
+    if (home and (Path(home) / "bin" / "java").exists()) or shutil.which("java"):
+        return
+    raise OptionError(
+        "Spark needs Java 17 or newer, and there is none: install one or set JAVA_HOME. "
+        "engine='processes' and engine='inline' run without it"
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What the JVM says to the console while it starts is dropped where it is known to be noise; the rest, also what
+    operators print later, is passed on."""
+    try:
+        sys.stderr.flush()
+        console = os.dup(2)
+    except OSError:
+        yield  # there is no console
+        return
+    end, begin = os.pipe()
+    os.dup2(begin, 2)
+    os.close(begin)
+    threading.Thread(target=_pass_on, args=(end, os.dup(console)), name="logline-console", daemon=True).start()
+    try:
+        yield
+    finally:
+        os.dup2(console, 2)
+        os.close(console)
+
+
+def _pass_on(end: int, console: int) -> None:
+    with open(end, "rb") as lines, contextlib.suppress(OSError):
+        for line in lines:
+            if not line.startswith(tuple(text.encode() for text in _NOISE)):
+                os.write(console, line)
+    os.close(console)

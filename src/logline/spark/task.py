@@ -1,0 +1,177 @@
+"""A group inside a Spark task: what the Python worker of the task does.
+
+It speaks by mail, since a task inherits no pipes: orders come to `@group/NAME`, reports go to `@reports`, the status
+lies where everybody can read it. How it ended is the one row that the task returns; an exception of user code is such
+an outcome and no failure of the task, which Spark would try again. A life that was fenced off ends successfully for
+the same reason (R10).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from logline.names import InstanceName
+from logline.runtime.supervisor import Supervisor, back_off
+from logline.runtime.working import die_with_parent, work
+from logline.store.lmdb.environment import started
+
+if TYPE_CHECKING:
+    from logline.runtime.inline import InlineEngine
+    from logline.store.seam import Store
+
+REPORTS = "@reports"
+"""The box in which the driver hears its tasks."""
+LIFE = "logline.life"
+"""The local property of a Spark job that says how often its group has died before."""
+SCHEMA = "outcome string"
+LOOK = 1.0
+"""Seconds between two looks for orders without a bell."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run, the same for every life of a group."""
+
+    run: str
+    group: str
+    log: str
+    parts: bytes
+    level: int
+    armed: str
+    path: tuple[str, ...]
+    folder: str
+
+
+def orders_box(group: str) -> str:
+    """The box of a group."""
+    return f"@group/{group}"
+
+
+def task_of(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow`."""
+    plain = asdict(order)
+
+    def logline(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from logline.spark.task import live
+
+        for _ in batches:
+            pass
+        yield live(plain)
+
+    return logline
+
+
+def live(plain: Mapping[str, Any]) -> pa.RecordBatch:
+    """One life of the group in this process, which Spark may use for something else afterwards."""
+    _die_with_daemon()
+    from pyspark import TaskContext
+
+    order = Order(**plain)
+    context = TaskContext.get()
+    assert context is not None
+    life = int(context.getLocalProperty(LIFE) or 0) + context.attemptNumber()
+    with _surroundings(order):
+        outcome = _live(order, life)
+    return pa.record_batch({"outcome": [json.dumps(outcome)]})
+
+
+def _live(order: Order, life: int) -> dict[str, Any]:
+    about = {"run": order.run, "life": life, "born": started(os.getpid())}
+
+    def say(store: Store) -> Callable[..., object]:
+        young = _wait_for_turn(store, order, about)
+        about["began"], about["young"] = time.time(), young
+        box = store.mail(REPORTS)
+
+        def report(**message: Any) -> None:
+            if "status" not in message:  # that one is not sent: it lies there to be read
+                box.send({"run": order.run, "group": order.group, "life": life, **message})
+
+        return report
+
+    return work(
+        order.group,
+        order.parts,
+        order.log,
+        level=order.level,
+        armed=order.armed,
+        life=life,
+        say=say,
+        obey=lambda store, engine: _obey(store, order.group, engine),
+        about=about,
+    )
+
+
+def _wait_for_turn(store: Store, order: Order, about: Mapping[str, Any]) -> int:
+    """Backs off when lives before this one died young: Spark's own retries come without a pause."""
+    before = store.statuses().get(order.group, {})
+    young = 0
+    if before.get("run") == order.run and time.time() - before.get("began", 0.0) < Supervisor.soon:
+        young = int(before.get("young", 0)) + 1
+    known = {"pid": os.getpid(), "phase": "running", "operators": {}, "quiet": False, "at": time.time()}
+    store.put_status(order.group, {**before, **known, **about, "began": time.time(), "young": young})
+    time.sleep(back_off(young))
+    return young
+
+
+def _obey(store: Store, group: str, engine: InlineEngine) -> Callable[[], None]:
+    """Hears orders until the life is over; those of an earlier life of the same run hold too."""
+    box = store.mail(orders_box(group))
+    bell, over = threading.Event(), threading.Event()
+    unlisten = store.on_bell(InstanceName(orders_box(group)), bell.set)
+
+    def hear() -> None:
+        while not over.is_set():
+            for message in box.receive():
+                engine.command(message["do"])
+            bell.wait(LOOK)
+            bell.clear()
+
+    thread = threading.Thread(target=hear, name="logline-obey", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        over.set()
+        bell.set()
+        thread.join()
+        unlisten()
+
+    return stop
+
+
+@contextlib.contextmanager
+def _surroundings(order: Order) -> Iterator[None]:
+    """The driver's module path and folder: modules beside the user's script are found, relative paths mean the same
+    as in the script."""
+    path, folder = list(sys.path), os.getcwd()
+    sys.path.extend(p for p in order.path if p not in path)
+    os.chdir(order.folder)
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        os.chdir(folder)
+
+
+def _die_with_daemon() -> None:
+    """A worker would outlive a killed daemon. Not where the JVM itself is the parent: the thread in it that started
+    us may end at any time, and the kernel goes by threads."""
+    with contextlib.suppress(OSError):
+        parent = os.getppid()
+        if parent == 1:
+            os._exit(1)  # the daemon is gone already
+        if b".daemon" in Path(f"/proc/{parent}/cmdline").read_bytes():
+            die_with_parent()
+            if os.getppid() != parent:
+                os._exit(1)

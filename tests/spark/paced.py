@@ -1,0 +1,67 @@
+"""A pipeline whose source gives as many events as a file allows, so that a test decides how far it gets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import logline as ll
+
+PATIENCE = 90
+EVENTS = 60
+
+
+class Paced(ll.Source):
+    """Event n comes once the file holds a number of at least n."""
+
+    schema = pa.schema([("n", pa.int64())])
+    gather = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self, partition: str, offset: int | None) -> Iterator[tuple[pa.RecordBatch, int] | None]:
+        n = offset or 0
+        while n < EVENTS:
+            if n < int(self.path.read_text() or 0):
+                n += 1
+                yield pa.record_batch({"n": [n]}), n
+            else:
+                yield None
+
+
+def paced(folder: Path) -> ll.Pipeline:
+    """Source, a stateless operator, a window of three events, and two sinks, so that there are two branches."""
+    allow(folder, 0)
+    p = ll.Pipeline("paced")
+    numbers = p.source("numbers", Paced(folder / "allowed"), rows=1)
+    twice = numbers.map_batches("twice", lambda batch: pa.record_batch({"n": pc.multiply(batch["n"], 2)}))
+    twice.window("sums", ll.events(3), agg={"total": ("n", "sum")}).sink("store", ll.sinks.collect())
+    numbers.sink("plain", ll.sinks.collect())
+    return p
+
+
+def allow(folder: Path, events: int) -> None:
+    aside = folder / "allowed.new"
+    aside.write_text(str(events))
+    aside.replace(folder / "allowed")
+
+
+def check(run: ll.Run) -> None:
+    """As in a run without failure."""
+    wanted = [2 * (3 * k + 1 + 3 * k + 2 + 3 * k + 3) for k in range(EVENTS // 3)]
+    assert run.result("store")["total"].to_pylist() == wanted
+    assert run.result("plain")["n"].to_pylist() == list(range(1, EVENTS + 1))
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Waits for something that must come; it has come when this returns."""
+    give_up = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > give_up:
+            raise AssertionError("it does not come")
+        time.sleep(0.01)

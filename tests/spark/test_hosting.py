@@ -1,0 +1,193 @@
+"""Pipelines on Spark: operators are killed, stopped and fail inside their tasks, and the result is that of a run without
+failure. Armed points strike at the same instruction every time; kills from outside at any."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from tests.chaos.sales_job import pipeline
+from tests.chaos.test_kill_process import expected
+from tests.chaos.test_kill_workers import alive, totals
+from tests.spark.paced import EVENTS, PATIENCE, allow, check, paced, until
+
+import logline as ll
+from logline.runtime.supervisor import Supervisor
+
+OPERATORS = ["orders", "checked", "hourly", "store"]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    return f"lmdb:{tmp_path / 'log'}"
+
+
+def sales(spark: SparkSession, folder: Path, log: str) -> ll.Status:
+    with pipeline(str(folder / "sales.db")).start(log, spark=spark, durability="process") as run:
+        status = run.wait(PATIENCE)
+    assert status.phase == "finished"
+    assert totals(folder / "sales.db") == expected()
+    return status
+
+
+def test_every_operator_is_killed(
+    spark: SparkSession, tmp_path: Path, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGLINE_FAULT", ",".join(f"{name}:commit.inside:2" for name in OPERATORS))
+    status = sales(spark, tmp_path, log)
+    assert {name: status.operators[name].restarts for name in OPERATORS} == dict.fromkeys(OPERATORS, 1)
+    left = [p.name for p in (tmp_path / "log" / "bells").iterdir()] + list((tmp_path / "log" / "mail").iterdir())
+    assert left == []
+
+
+def test_kills_while_it_recovers(
+    spark: SparkSession, tmp_path: Path, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second life dies in its claim, the third before it rebuilds."""
+    lives = ("commit.inside:2:0", "claim.inside:1:1", "rebuild.before:1:2")
+    monkeypatch.setenv("LOGLINE_FAULT", ",".join(f"hourly:{life}" for life in lives))
+    assert sales(spark, tmp_path, log).operators["hourly"].restarts == len(lives)
+
+
+def test_the_others_go_on_meanwhile(spark: SparkSession, tmp_path: Path, log: str) -> None:
+    with paced(tmp_path).start(log, spark=spark, durability="process") as run:
+        allow(tmp_path, 10)
+        until(lambda: run.status().operators["sums"].taken >= 10)
+        down = run.process("sums")
+        assert down is not None
+        os.kill(down, signal.SIGSTOP)  # as good as dead, and it stays so
+        allow(tmp_path, 40)
+        until(lambda: run.status().operators["plain"].taken >= 40)
+        until(lambda: run.status().operators["twice"].out >= 40)
+        os.kill(down, signal.SIGKILL)
+        until(lambda: run.process("sums") not in (None, down))
+        allow(tmp_path, EVENTS)
+        status = run.wait(PATIENCE)
+        assert {n: o.restarts for n, o in status.operators.items() if o.restarts} == {"sums": 1}
+        check(run)
+
+
+def test_a_zombie_is_replaced(spark: SparkSession, tmp_path: Path, log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes no report, is killed, and another one goes on (R10)."""
+    monkeypatch.setattr(Supervisor, "silence", 4.0)
+    with paced(tmp_path).start(log, spark=spark, durability="process") as run:
+        allow(tmp_path, 10)
+        until(lambda: run.status().operators["sums"].taken >= 10)
+        zombie = run.process("sums")
+        os.kill(zombie, signal.SIGSTOP)
+        allow(tmp_path, EVENTS)
+        assert run.wait(PATIENCE).phase == "finished"
+        assert not alive(zombie)
+        check(run)
+
+
+def test_an_exception_is_no_crash(spark: SparkSession, log: str) -> None:
+    def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows:
+            raise ValueError("no such item")
+        return batch
+
+    p = ll.Pipeline("failing")
+    p.source("numbers", ll.sources.batches([pa.record_batch({"n": [1, 2]})])).map_batches("check", fails).sink(
+        "store", ll.sinks.collect()
+    )
+    with p.start(log, spark=spark) as run, pytest.raises(ll.PipelineFailed, match="no such item") as caught:
+        run.wait(PATIENCE)
+    assert caught.value.operator == "check"
+    assert 'raise ValueError("no such item")' in caught.value.traceback
+    assert run.status().operators["check"].restarts == 0
+
+
+def test_a_dead_letter(spark: SparkSession, log: str) -> None:
+    def picky(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows and batch["n"][0].as_py() == 2:
+            raise ValueError("not that one")
+        return batch
+
+    p = ll.Pipeline("letters")
+    numbers = p.source("numbers", ll.sources.batches([pa.record_batch({"n": [n]}) for n in (1, 2, 3)]), rows=1)
+    numbers.map_batches("check", picky, on_error="divert").sink("store", ll.sinks.collect())
+    run = p.run(log, spark=spark)
+    assert run.result("store")["n"].to_pylist() == [1, 3]
+    assert run.log.errors()["reason"].to_pylist() == ["ValueError: not that one"]
+    assert run.status().operators["check"].errors == 1
+
+
+def test_a_crash_loop_ends_with_the_name_of_the_operator(
+    spark: SparkSession, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Supervisor, "crashes", 4)
+
+    def deadly(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch
+
+    p = ll.Pipeline("deadly")
+    p.source("numbers", ll.sources.batches([pa.record_batch({"n": [1]})])).map_batches("check", deadly).sink(
+        "store", ll.sinks.collect()
+    )
+    with (
+        p.start(log, spark=spark) as run,
+        pytest.raises(ll.PipelineFailed, match=r"process of check .* 4 times") as e,
+    ):
+        run.wait(PATIENCE)
+    assert e.value.operator == "check"
+
+
+def test_stop_resume_and_a_log_that_has_finished(
+    spark: SparkSession, tmp_path: Path, log: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    p = paced(tmp_path)
+    with p.start(log, spark=spark, durability="process") as run:
+        allow(tmp_path, 20)
+        until(lambda: run.status().operators["plain"].taken >= 20)
+        with pytest.raises(ll.errors.LogInUse, match="takeover=True"):
+            p.start(log, spark=spark, durability="process")
+        assert run.stop().phase == "stopped"
+    with p.start(log, spark=spark, durability="process") as run:
+        allow(tmp_path, 40)
+        until(lambda: run.status().operators["plain"].taken >= 40)
+        before = run.process("sums")
+        run.restart("sums")
+        until(lambda: run.process("sums") not in (None, before))
+        assert run.stop(drain=True).phase == "stopped"
+    allow(tmp_path, EVENTS)
+    check(p.run(log, spark=spark, durability="process"))
+    again = p.run(log, spark=spark, durability="process")
+    assert again.status().phase == "finished"
+    check(again)
+
+
+def test_what_operators_log_and_count_reaches_the_driver(
+    spark: SparkSession, log: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fn(row: dict[str, int], ctx: ll.Context[None]) -> dict[str, int]:
+        ctx.log.warning("saw %d", row["n"])
+        ctx.count("seen")
+        return row
+
+    p = ll.Pipeline("telling")
+    numbers = p.source("numbers", ll.sources.batches([pa.record_batch({"n": [1, 2, 3]})]))
+    numbers.map_rows("tell", fn, schema="n long").sink("store", ll.sinks.collect())
+    run = p.run(log, spark=spark)
+    assert run.status().operators["tell"].counters["seen"] == 3
+    assert "saw 3" in caplog.text
+
+
+def test_without_a_log_it_has_a_temporary_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    p = ll.Pipeline("short")
+    p.source("numbers", ll.sources.batches([pa.record_batch({"n": [1]})])).sink("store", ll.sinks.collect())
+    run = p.run(spark=spark)
+    assert run.result("store")["n"].to_pylist() == [1]
+    (folder,) = tmp_path.iterdir()
+    assert f"keeps its log in {folder}" in caplog.text
+    del run
+    assert list(tmp_path.iterdir()) == []
