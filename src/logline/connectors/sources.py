@@ -1,4 +1,4 @@
-"""Sources: batches at hand, Parquet files.
+"""Sources: batches at hand, Parquet files, a Spark DataFrame.
 
 >>> source = batches([pa.table({"id": [1, 2]}), pa.table({"id": [3]})])
 >>> [(batch.num_rows, offset) for batch, offset in source.read("0", None)]
@@ -21,7 +21,10 @@ from logline.graph.schemas import schema as read_schema
 from logline.graph.schemas import to_batches, to_table
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from logline.connectors.parquet_source import ParquetSource
+    from logline.spark.source import FrameSource
 
 Data = Tabular | Sequence[Tabular] | Callable[[], Iterable[Tabular]]
 
@@ -86,3 +89,14 @@ def parquet(path: str | os.PathLike[str], *, schema: SchemaLike | None = None) -
     from logline.connectors.parquet_source import ParquetSource
 
     return ParquetSource(path, schema)
+
+
+def spark(frame: DataFrame) -> FrameSource:
+    """A source of the rows of a DataFrame: its partitions are read one after the other, in Spark's executors.
+
+    One whose plan gives the same rows in the same order each time is read as it comes. Any other, one that shuffles
+    say, is computed and logged whole before the first of its events is shown.
+    """
+    from logline.spark.source import FrameSource  # Spark is an extra
+
+    return FrameSource(frame)

@@ -56,6 +56,10 @@ class Source(ABC):
         """The text of the read action, for READ_ACTION. Must not contain secrets."""
         return f"{type(self).__name__}[{partition}]"
 
+    def sample(self, rows: int) -> Source:
+        """What a look at the first `rows` records reads instead, if that can be had with less work."""
+        return self
+
     def close(self) -> None:
         """At the end of a life that ends in order."""
 
