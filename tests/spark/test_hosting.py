@@ -1,4 +1,4 @@
-"""Pipelines on Spark: operators are killed, stopped and fail inside their tasks, and the result is that of a run without
+"""Pipelines on Spark: operators are killed, stopped and fail inside their tasks; the result is that of a run without
 failure. Armed points strike at the same instruction every time; kills from outside at any."""
 
 from __future__ import annotations

@@ -355,6 +355,6 @@ def test_preview_wants_a_row() -> None:
     assert "ask for at least one row" in refused(OptionError, orders.preview, 0)
 
 
-@pytest.mark.parametrize("name", ["join", "stateful", "sql"])
+@pytest.mark.parametrize("name", ["join", "stateful"])
 def test_what_comes_later_is_not_there_as_a_stub(name: str) -> None:
     assert not hasattr(Stream, name)
