@@ -98,7 +98,8 @@ def run(folder: Path, plan: Plan) -> Counter[str]:
                 driver = begin(folder, life := life + 1, "takeover")
                 started.append(driver)
                 time.sleep(rnd.random() * 1.5)  # before, while or after the other run claims the journals
-                send([*struck(folder)[-1]["pids"], zombie.pid], signal.SIGCONT)
+                asleep = [line["pids"] for line in struck(folder) if line.get("kind") == "takeover"][-1]
+                send([*asleep, zombie.pid], signal.SIGCONT)
                 if changed(zombie, until) or zombie.returncode != 0:
                     raise Wrong(f"a driver that was taken over ended with {zombie.returncode}")
             elif driver.returncode == -signal.SIGKILL:
@@ -114,9 +115,8 @@ def run(folder: Path, plan: Plan) -> Counter[str]:
         if result(plan.shape, folder) != expected(plan.shape, plan.events):
             raise Wrong("the result is not that of a run without failure")
     finally:
+        send(processes(folder), signal.SIGKILL)
         for process in started:
-            if process.poll() is None:
-                process.kill()
             process.communicate()
     return tally(folder, killed_drivers)
 
