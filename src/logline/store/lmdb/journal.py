@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from itertools import takewhile
 
 import lmdb
 import pyarrow as pa
@@ -16,6 +16,7 @@ from logline.store.encoding import FORMAT
 from logline.store.faults import point
 from logline.store.lmdb import kept, payloads, rows
 from logline.store.lmdb.environment import Environment, release
+from logline.store.lmdb.events import Packer, Row, collect, read_schema, row_of, rows_from
 from logline.store.lmdb.kept import scan
 
 Raw = bytes | memoryview
@@ -92,18 +93,23 @@ class LmdbJournal:
             for _, value in scan(txn, b"$"):
                 port, at, raw = rows.unpack(value)
                 self._schemas[port] = (at, pa.ipc.read_schema(pa.py_buffer(raw)))
+            self._staging = self._staged(txn)
         self.incarnation = Incarnation(header.incarnation)
         self._heads = {p: Head(h.last, h.total, h.base, set(h.pinned)) for p, h in self.image.heads.items()}
         self._closed = False
 
+    def _staged(self, txn: lmdb.Transaction) -> set[PortName]:
+        """Ports with rows above their head. Another life may stage there too: no two events share a row."""
+        with txn.cursor() as cursor:
+            heads = self.image.heads.items()
+            return {port for port, head in heads if next(rows_from(cursor, port, head.last + 1), None) is not None}
+
     def commit(self, step: Step) -> None:
         """One transaction. Whatever can fail for its own reasons is made before it begins."""
-        fresh: dict[PortName, tuple[int, pa.Schema]] = {}
-        schemas: list[tuple[bytes, bytes]] = []
-        events = [
-            (rows.event_key(o.port, o.ssn), self._event(o, fresh, schemas)) for o in (*step.staged, *step.outputs)
-        ]
-        plain = list(rows.plain_puts(step))
+        packer = Packer(self._schemas)
+        self._staging.update(output.port for output in step.staged)
+        events = packer.alone(step.staged) + packer.together(step.outputs, self._staging)
+        plain = [rows.sealed(key, value) for key, value in rows.plain_puts(step)]
         members = [(s, m, rows.member_value(m)) for s, joined in step.members.items() for m in joined]
         with self._env.write() as txn:
             header = load_header(txn)
@@ -113,7 +119,7 @@ class LmdbJournal:
                 return  # repeated after a lost answer
             if step.number != header.commits + 1:
                 raise EngineError(f"commit {step.number} after commit {header.commits}: out of turn")
-            rows.put_all(txn, (*schemas, *events, *plain))
+            rows.put_all(txn, (*packer.schemas, *events, *plain))
             for key in rows.gone_timers(step):
                 txn.delete(key)
             heads = self._moved_heads(step)
@@ -131,26 +137,9 @@ class LmdbJournal:
             rows.put(txn, rows.HEADER, rows.pack(header))
             point(self._instance, "commit.inside")
         self._heads |= heads  # only once the transaction is through
-        self._schemas |= fresh
+        self._schemas |= packer.fresh
         if self._env.users > 1:  # somebody in this process reads this journal
             self._env.recent.add(o for o in step.outputs if o.port[0] != "@")
-
-    def _event(
-        self, output: Output, fresh: dict[PortName, tuple[int, pa.Schema]], schemas: list[tuple[bytes, bytes]]
-    ) -> bytes:
-        batch, port = output.payload, output.port
-        if batch is None:
-            return rows.event_value(output, payloads.NONE, b"")
-        known = fresh.get(port) or self._schemas.get(port)
-        if known is not None and known[1].equals(batch.schema, check_metadata=True):
-            return rows.event_value(output, known[0], payloads.write_batch(batch))
-        if payloads.needs_stream(batch.schema):
-            return rows.event_value(output, payloads.STREAM, payloads.write_stream(batch))
-        at = 1 if known is None else known[0] + 1
-        fresh[port] = (at, batch.schema)
-        value = rows.pack((port, at, batch.schema.serialize().to_pybytes()))
-        schemas.append((b"$" + rows.hashed(port) + rows.number(at), value))
-        return rows.event_value(output, at, payloads.write_batch(batch))
 
     def _moved_heads(self, step: Step) -> dict[PortName, Head]:
         moved: dict[PortName, Head] = {}
@@ -235,10 +224,8 @@ class LmdbJournal:
     def _collect(self, txn: lmdb.Transaction, step: Step, heads: dict[PortName, Head]) -> None:
         for port, (base, pinned) in step.collected.items():
             head = heads[port]
-            gone = [ssn for ssn in (*head.pinned, *range(head.base, base)) if ssn not in pinned]
-            for ssn in gone:
-                txn.delete(rows.event_key(port, ssn))
-            self._env.recent.drop(port, gone)
+            collect(txn, port, head, base, pinned)
+            self._env.recent.drop(port, (s for s in (*head.pinned, *range(head.base, base)) if s not in pinned))
             for ssn in head.pinned - pinned:
                 txn.delete(b"k" + rows.hashed(port) + rows.number(ssn))
             for ssn in pinned - head.pinned:
@@ -264,13 +251,6 @@ def _until(txn: lmdb.Transaction, first: bytes, end: bytes) -> Iterator[tuple[by
             yield key, value
 
 
-def _header(port: PortName, ssn: Ssn, raw: Raw | None) -> Output | None:
-    if raw is None:
-        return None
-    records, nbytes, total, serial, _, end = rows.read_event_head(raw)
-    return Output(port, ssn, None, records, nbytes, total, Serial(serial), bool(end))
-
-
 class LmdbReader:
     """Anyone's view of a journal: what is committed, nothing else."""
 
@@ -294,25 +274,28 @@ class LmdbReader:
         if env is None:
             return found
         with env.read() as txn:
-            last = self._head(txn, port).last
-            if after >= last or limit <= 0:
+            head = self._head(txn, port)
+            if after >= head.last or limit <= 0:
                 return found
-            wanted, top = after + 1, min(last, after + limit)
+            wanted, top = after + 1, min(head.last, after + limit)
             found, size = env.recent.run(port, wanted, top, max_bytes)
             wanted += len(found)
             if wanted > top or size >= max_bytes:
                 return found
+            if wanted < head.base:  # among holes: as far as events are pinned without a gap
+                here = takewhile(lambda ssn: self._has(txn, port, head, ssn), range(wanted, top + 1))
+                top = max(here, default=wanted - 1)
             with txn.cursor() as cursor:
-                there = cursor.set_range(rows.event_key(port, wanted))
-                for key, value in cursor if there else ():
-                    if wanted > top or key != rows.event_key(port, wanted):
+                for row in rows_from(cursor, port, wanted):
+                    if row.first > wanted or wanted > top:
                         break
-                    output = self._output(txn, port, Ssn(wanted), value)
-                    found.append(output)
-                    size += output.nbytes
-                    wanted += 1
-                    if size >= max_bytes:
-                        return found
+                    upto = min(row.first + row.many - 1, top)
+                    for output in row.read(port, range(wanted, upto + 1), self._schema(txn, port, row.schema)):
+                        found.append(output)
+                        size += output.nbytes
+                        if size >= max_bytes:
+                            return found
+                    wanted = upto + 1
             if not found:
                 raise Collected(f"{self._instance}.{port}:{wanted} has been collected")
         return found
@@ -324,37 +307,51 @@ class LmdbReader:
                 raise Collected(f"{self._instance}.{port}:{ssns[0]} is not in the log")
             return []
         with self._env.read() as txn:
-            last = self._head(txn, port).last
-            found = []
-            for ssn in ssns:
-                raw = txn.get(rows.event_key(port, ssn)) if ssn <= last else None
-                if raw is None:
-                    raise Collected(f"{self._instance}.{port}:{ssn} is not in the log")
-                found.append(self._output(txn, port, ssn, raw))
+            head = self._head(txn, port)
+            found: list[Output] = []
+            with txn.cursor() as cursor:
+                for row, wanted in self._by_row(txn, cursor, port, head, ssns):
+                    found += row.read(port, wanted, self._schema(txn, port, row.schema))
             return found
 
-    def _output(self, txn: lmdb.Transaction, port: PortName, ssn: Ssn, raw: Raw) -> Output:
-        count, nbytes, total, serial, number, end = rows.read_event_head(raw)
-        batch: Any = None
-        schema = self._schemas.get((port, number))
-        if schema is None and number not in (payloads.STREAM, payloads.NONE):
-            kept = rows.unpack(get(txn, b"$" + rows.hashed(port) + rows.number(number)))[2]
-            schema = self._schemas[port, number] = pa.ipc.read_schema(pa.py_buffer(kept))
-        if schema is not None:  # a copy: user code may keep it, and the map is used again
-            batch = payloads.read_batch(bytes(raw[rows.PAYLOAD]), schema)
-        elif number == payloads.STREAM:
-            batch = payloads.read_stream(bytes(raw[rows.PAYLOAD]))
-        return Output(port, ssn, batch, count, nbytes, total, Serial(serial), bool(end))
+    def _by_row(
+        self, txn: lmdb.Transaction, cursor: lmdb.Cursor, port: PortName, head: Head, ssns: Sequence[Ssn]
+    ) -> Iterator[tuple[Row, list[Ssn]]]:
+        """Each row once, for as many of these events as stand there one after the other."""
+        row: Row | None = None
+        wanted: list[Ssn] = []
+        for ssn in ssns:
+            if row is None or not row.first <= ssn < row.first + row.many or ssn <= wanted[-1]:
+                if row is not None:
+                    yield row, wanted
+                row, wanted = row_of(cursor, port, ssn), []
+            if row is None or not self._has(txn, port, head, ssn):
+                raise Collected(f"{self._instance}.{port}:{ssn} is not in the log")
+            wanted.append(ssn)
+        if row is not None:
+            yield row, wanted
+
+    @staticmethod
+    def _has(txn: lmdb.Transaction, port: PortName, head: Head, ssn: int) -> bool:
+        """Whether an event is visible and not collected; it may lie there all the same."""
+        if ssn >= head.base:
+            return ssn <= head.last
+        return txn.get(b"k" + rows.hashed(port) + rows.number(ssn)) is not None
+
+    def _schema(self, txn: lmdb.Transaction, port: PortName, number: int) -> pa.Schema | None:
+        found = self._schemas.get((port, number))
+        if found is None and number not in (payloads.STREAM, payloads.NONE):
+            found = self._schemas[port, number] = read_schema(txn, port, number)
+        return found
 
     def stored(self, port: PortName) -> Sequence[Ssn]:
         """Visible and not collected."""
         if self._env is None:
             return []
         with self._env.read() as txn:
-            last = self._head(txn, port).last
-            prefix = b"E" + rows.hashed(port)
-            found = (rows.read_number(key[9:]) for key, _ in scan(txn, prefix))
-            return [Ssn(s) for s in found if s <= last]
+            head, pins = self._head(txn, port), b"k" + rows.hashed(port)
+            pinned = [Ssn(rows.unpack(value)[1]) for _, value in scan(txn, pins)]
+            return [*pinned, *(Ssn(ssn) for ssn in range(head.base, head.last + 1))]
 
     def head(self, port: PortName) -> Head:
         """The committed head, holes included."""
@@ -418,8 +415,13 @@ class LmdbReader:
         if self._env is None:
             return [None] * len(ssns)
         with self._env.read() as txn:
-            last = self._head(txn, port).last
-            return [_header(port, ssn, txn.get(rows.event_key(port, ssn)) if ssn <= last else None) for ssn in ssns]
+            head = self._head(txn, port)
+            with txn.cursor() as cursor:
+                found = [(ssn, row_of(cursor, port, ssn)) for ssn in ssns]
+            return [
+                row.header(port, ssn) if row is not None and self._has(txn, port, head, ssn) else None
+                for ssn, row in found
+            ]
 
     def inset(self, serial: Serial) -> Finished | None:
         """A kept set."""

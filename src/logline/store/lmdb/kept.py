@@ -15,7 +15,7 @@ from logline.engine import codec
 from logline.engine.image import Answer, Finished, Lone, Member, Output, Segment, Step, own_id
 from logline.names import ChannelName, PortName, Serial, Ssn
 from logline.store.encoding import read_segment
-from logline.store.lmdb import rows
+from logline.store.lmdb import events, rows
 
 Raw = bytes | memoryview
 Made = dict[Serial, list[tuple[PortName, Ssn]]]
@@ -198,18 +198,15 @@ def made_from(
 
 def _search(txn: lmdb.Transaction, port: PortName, serial: Serial, last: Ssn) -> Iterator[Ssn]:
     """Events of a port whose set has this serial, found by halving: serials rise with the SSN."""
-    prefix = b"E" + rows.hashed(port)
     with txn.cursor() as cursor:
 
         def first_from(ssn: int) -> tuple[int, int] | None:
             """The first event that is there from `ssn` on, with its serial; the end has none and comes last."""
-            if not cursor.set_range(prefix + rows.number(ssn)):
+            row = next(events.rows_from(cursor, port, ssn), None)
+            if row is None or (found := max(row.first, ssn)) > last:
                 return None
-            key = bytes(cursor.key())
-            if key[:9] != prefix or (found := rows.read_number(key[9:])) > last:
-                return None
-            _, _, _, made_of, _, end = rows.read_event_head(cursor.value())
-            return None if end else (found, made_of)
+            event = row.header(port, found)
+            return None if event.end else (found, event.serial)
 
         low, high = 1, last + 1
         while low < high:

@@ -7,7 +7,7 @@ A commit writes what changed, never the whole image. One key space, told apart b
     s  serial -> set                m  serial, n -> member     x  channel, SSN, serial -> (index of members)
     t  id -> timer                  a  serial, row, n -> answer f  serial -> failure
     w  target -> written            r  partition -> progress   c  channel -> event clock
-    $  port, n -> Arrow schema      E  port, SSN -> event      D  channel, SSN, serial -> membership of a done set
+    $  port, n -> Arrow schema      E  port, SSN -> events     D  channel, SSN, serial -> membership of a done set
     g  n -> segment of history      G  segment, commit -> what of it that commit finished
     F  serial -> done set with members and outputs             A  serial, row, n -> answer of a done set
     R  serial -> run of sets of one event                      Q  channel, SSN -> (index of runs)
@@ -28,17 +28,16 @@ from typing import Any, NamedTuple
 
 import lmdb
 import msgspec
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from logline.engine import codec
-from logline.engine.image import Answer, Member, OpenSet, Output, Position, Progress, Step, Timer
+from logline.engine.image import Answer, Member, OpenSet, Position, Progress, Step, Timer
 from logline.engine.results import Failure
 from logline.errors import LogError
 from logline.names import InsetId, PortName
 from logline.store.encoding import FORMAT
 
 HEADER = b"!"
-_EVENT = struct.Struct("<IQQQHB")  # rows, nbytes, total, serial, schema number, end
 _SUM = struct.Struct("<Q")
 _sum = _SUM.pack
 END = -_SUM.size
@@ -66,12 +65,18 @@ def put(txn: lmdb.Transaction, key: bytes, value: bytes) -> None:
     txn.put(key, value + _sum(xxh3_64_intdigest(value, xxh3_64_intdigest(key))))
 
 
+def sealed(key: bytes, *parts: bytes | memoryview) -> tuple[bytes, bytes]:
+    """A row as `put` would put it, made of parts: a large one is copied once only."""
+    digest = xxh3_64(seed=xxh3_64_intdigest(key))
+    for part in parts:
+        digest.update(part)
+    return key, b"".join((*parts, _sum(digest.intdigest())))
+
+
 def put_all(txn: lmdb.Transaction, items: Iterable[tuple[bytes, bytes]]) -> None:
-    """Many rows as `put` would put them."""
+    """Rows that are sealed."""
     with txn.cursor() as cursor:
-        cursor.putmulti(
-            [(key, value + _sum(xxh3_64_intdigest(value, xxh3_64_intdigest(key)))) for key, value in items]
-        )
+        cursor.putmulti(items)
 
 
 def verify(txn: lmdb.Transaction) -> None:
@@ -129,20 +134,8 @@ def read_number(raw: bytes | memoryview) -> int:
 
 
 def event_key(port: PortName, ssn: int) -> bytes:
-    """Where an event, a write action or a staged row lies."""
+    """Where a run of events, write actions or staged rows lies that begins with this one (see `lmdb.events`)."""
     return b"E" + hashed(port) + _U64.pack(ssn)
-
-
-def event_value(output: Output, schema: int, payload: bytes | memoryview) -> bytes:
-    """An event's headers and its payload."""
-    _, _, _, rows, nbytes, total, serial, end = output
-    return b"".join((_EVENT.pack(rows, nbytes, total, serial, schema, end), payload))
-
-
-read_event_head = _EVENT.unpack_from
-"""The headers of an event: rows, nbytes, total, serial, schema number, end."""
-PAYLOAD = slice(_EVENT.size, END)
-"""Where the payload of an event is in its row."""
 
 
 # ---- a step as puts and deletes ---------------------------------------------------------------------------------

@@ -1,0 +1,200 @@
+"""Events in a journal: several small ones of a port share a row, so that one costs a share of what a row costs.
+
+    E  port, first SSN -> how many, schema number; rows, nbytes, total, serial, end of each; one Arrow batch for all
+
+A commit that puts out a run of events writes them so; a reader copies the row out of the map once and hands out
+slices. The events of a row have at most `TOGETHER` bytes, since user code that keeps one slice keeps them all.
+Rows that are staged (R9) hold one event each: another life may stage other events in their place.
+
+A collected event may still lie there, beside one that is needed. What counts is the port's head: below its base there
+are only the pinned ones. A row goes with its last event, and is taken apart when half of it is not needed (R12).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import lmdb
+import pyarrow as pa
+
+from logline.engine.image import Head, Output
+from logline.errors import EngineError
+from logline.names import PortName, Ssn
+from logline.store.lmdb import payloads, rows
+
+TOGETHER = 64 << 10
+MOST = 64
+_COUNT = struct.Struct("<HH")  # how many, schema number
+_ONE = struct.Struct("<IQQQ?")  # rows, nbytes, total, serial, end
+Item = tuple[bytes, bytes]
+Schemas = dict[PortName, tuple[int, pa.Schema]]
+Raw = bytes | memoryview
+
+
+class Packer:
+    """Events as rows. New schemas, which become rows too, are known to others once the commit is through."""
+
+    def __init__(self, known: Schemas) -> None:
+        self._known = known
+        self.fresh: Schemas = {}
+        self.schemas: list[Item] = []
+
+    def alone(self, outputs: Iterable[Output]) -> list[Item]:
+        """A row for each."""
+        return [self._row([output], self._schema(output)) for output in outputs]
+
+    def together(self, outputs: Iterable[Output], alone: Collection[PortName]) -> list[Item]:
+        """Runs of small events share a row, but for those of the ports `alone`."""
+        found: list[Item] = []
+        runs: dict[PortName, tuple[int, list[Output], int]] = {}
+        for output in outputs:
+            port, schema = output.port, self._schema(output)
+            at, run, size = runs.get(port, (0, [], 0))
+            size += output.nbytes
+            small = size <= TOGETHER and len(run) < MOST and schema not in (payloads.NONE, payloads.STREAM)
+            if run and not (small and schema == at and port not in alone):
+                found.append(self._row(run, at))
+                run, size = [], output.nbytes
+            run.append(output)
+            runs[port] = (schema, run, size)
+        found += (self._row(run, at) for at, run, _ in runs.values())
+        return found
+
+    def _row(self, run: list[Output], schema: int) -> Item:
+        if schema == payloads.NONE:
+            payload: bytes | pa.Buffer = b""
+        elif schema == payloads.STREAM:
+            payload = payloads.write_stream(run[0].payload)
+        else:
+            batch = run[0].payload if len(run) == 1 else pa.concat_batches([output.payload for output in run])
+            payload = payloads.write_batch(batch)
+        heads = [_ONE.pack(count, size, total, serial, end) for _, _, _, count, size, total, serial, end in run]
+        key = rows.event_key(run[0].port, run[0].ssn)
+        return rows.sealed(key, b"".join((_COUNT.pack(len(run), schema), *heads)), payload)
+
+    def _schema(self, output: Output) -> int:
+        batch, port = output.payload, output.port
+        if batch is None:
+            return payloads.NONE
+        known = self.fresh.get(port) or self._known.get(port)
+        if known is not None and known[1].equals(batch.schema, check_metadata=True):
+            return known[0]
+        if payloads.needs_stream(batch.schema):
+            return payloads.STREAM
+        at = 1 if known is None else known[0] + 1
+        self.fresh[port] = (at, batch.schema)
+        value = rows.pack((port, at, batch.schema.serialize().to_pybytes()))
+        self.schemas.append(rows.sealed(schema_key(port, at), value))
+        return at
+
+
+class Row(NamedTuple):
+    """A row as it lies there: valid while its transaction is."""
+
+    first: int
+    many: int
+    schema: int
+    raw: memoryview
+
+    def header(self, port: PortName, ssn: int) -> Output:
+        """An event without its payload."""
+        return Output(port, Ssn(ssn), None, *_ONE.unpack_from(self.raw, _COUNT.size + _ONE.size * (ssn - self.first)))
+
+    def read(self, port: PortName, wanted: Sequence[int], schema: pa.Schema | None) -> list[Output]:
+        """These events, with payload: copied, since user code may keep it and the map is used again."""
+        body = _COUNT.size + _ONE.size * self.many
+        heads = list(_ONE.iter_unpack(self.raw[_COUNT.size : body]))
+        batches = self._batches(bytes(self.raw[body : rows.END]), [head[0] for head in heads], wanted, schema)
+        first = self.first
+        return [
+            Output(port, Ssn(ssn), batch, *heads[ssn - first]) for ssn, batch in zip(wanted, batches, strict=True)
+        ]
+
+    def _batches(self, body: bytes, sizes: list[int], wanted: Sequence[int], schema: pa.Schema | None) -> list[Any]:
+        if self.schema == payloads.NONE:
+            return [None]
+        if self.schema == payloads.STREAM:
+            return [payloads.read_stream(body)]
+        assert schema is not None
+        whole = payloads.read_batch(body, schema)
+        if self.many == 1:
+            return [whole]
+        starts, first = list(accumulate(sizes, initial=0)), self.first
+        parts = [whole.slice(starts[ssn - first], sizes[ssn - first]) for ssn in wanted]
+        if 2 * len(parts) < self.many:  # who wants few of them should not keep all
+            parts = [payloads.read_batch(bytes(payloads.write_batch(part)), schema) for part in parts]
+        return parts
+
+
+def row_of(cursor: lmdb.Cursor, port: PortName, ssn: int) -> Row | None:
+    """The row in which an event lies, or would."""
+    key = rows.event_key(port, ssn)
+    there = cursor.set_range(key)
+    if not (there and cursor.key() == key) and not (cursor.prev() if there else cursor.last()):
+        return None
+    row = _here(cursor, port)
+    return row if row is not None and row.first <= ssn < row.first + row.many else None
+
+
+def rows_from(cursor: lmdb.Cursor, port: PortName, ssn: int) -> Iterator[Row]:
+    """The rows with events from `ssn` on, in order. Deleting the one at hand is allowed."""
+    row = row_of(cursor, port, ssn)
+    if row is None and cursor.set_range(rows.event_key(port, ssn)):
+        row = _here(cursor, port)
+    while row is not None:
+        yield row
+        if not cursor.set_range(rows.event_key(port, row.first + row.many)):
+            return
+        row = _here(cursor, port)
+
+
+def _here(cursor: lmdb.Cursor, port: PortName) -> Row | None:
+    key = bytes(cursor.key())
+    if key[:9] != b"E" + rows.hashed(port):
+        return None
+    raw = memoryview(cursor.value())
+    many, schema = _COUNT.unpack_from(raw)
+    return Row(rows.read_number(key[9:]), many, schema, raw)
+
+
+def collect(txn: lmdb.Transaction, port: PortName, head: Head, base: int, pinned: Collection[int]) -> None:
+    """Drops what is below `base` and not pinned; `head` says what was there before."""
+    freed = sorted(ssn for ssn in head.pinned if ssn not in pinned)
+    with txn.cursor() as cursor:
+        for ssn in freed:
+            row = row_of(cursor, port, ssn)
+            if row is not None:  # else it went with another one
+                _shrink(txn, port, row, base, pinned)
+        for row in rows_from(cursor, port, head.base):
+            if row.first >= base:
+                break
+            _shrink(txn, port, row, base, pinned)
+
+
+def _shrink(txn: lmdb.Transaction, port: PortName, row: Row, base: int, pinned: Collection[int]) -> None:
+    end = row.first + row.many
+    kept = [ssn for ssn in range(row.first, min(end, base)) if ssn in pinned] if pinned else []
+    kept += range(max(row.first, base), end)
+    if not kept:
+        txn.delete(rows.event_key(port, row.first))
+    elif 2 * len(kept) <= row.many:
+        schema = read_schema(txn, port, row.schema)
+        outputs = row.read(port, kept, schema)
+        txn.delete(rows.event_key(port, row.first))
+        rows.put_all(txn, Packer({port: (row.schema, schema)}).alone(outputs))
+
+
+def schema_key(port: PortName, at: int) -> bytes:
+    """Where a schema lies."""
+    return b"$" + rows.hashed(port) + rows.number(at)
+
+
+def read_schema(txn: lmdb.Transaction, port: PortName, at: int) -> pa.Schema:
+    """A schema by its number."""
+    raw = txn.get(schema_key(port, at))
+    if raw is None:
+        raise EngineError(f"the journal has no schema {at} of port {port!r}")
+    return pa.ipc.read_schema(pa.py_buffer(rows.unpack(raw)[2]))
