@@ -65,9 +65,11 @@ from logline.operators import (
     WindowAggregate,
 )
 from logline.runtime import launch
+from logline.runtime.log import open_log
 from logline.runtime.progress import follow
 
 if TYPE_CHECKING:
+    from logline.runtime.replay import Replay
     from logline.runtime.run import Run
     from logline.spark.sql import FrameFn
 
@@ -419,6 +421,16 @@ class Pipeline:
         validate(graph)
         before = None if log is None else launch.recorded(log)
         return report(graph, None if before is None else compare(before, record(graph)), _slots())
+
+    def replay(self, log: str, event: str, *, ask: bool = False) -> Replay:
+        """Runs the operator that made a logged event again, as it is in this pipeline, on exactly the same input set.
+
+        In the foreground, so that a debugger works; nothing is logged, sent or written. What `ctx.call` answered is
+        taken from the log, unless `ask` is given. Needs a lineage scope that keeps the event and its inputs.
+        """
+        from logline.runtime.replay import replay
+
+        return replay(open_log(log).store, self.graph(), event, ask=ask)
 
     # ---- running --------------------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ from logline.cli.common import complain
 from logline.cli.control import restart, stop
 from logline.cli.errors import errors
 from logline.cli.gc import gc
+from logline.cli.lineage import lineage, sql
+from logline.cli.replay import replay
 from logline.cli.run import check, run
 from logline.cli.show import show
 from logline.cli.status import status
@@ -56,13 +58,14 @@ def about() -> None:
       logline run sales.py --log lmdb:sales.log      run the pipeline in sales.py, or go on with it
       logline status lmdb:sales.log --watch          from another terminal
       logline show lmdb:sales.log hourly:12          one event, and what became of it
+      logline lineage lmdb:sales.log hourly:12       what it was made of, back to the sources
 
     A LOG is the address of a log, lmdb:PATH, or the path of its folder. Events are named operator:number, or
     operator.port:number. `logline COMMAND --help` explains a command with examples.
     """
 
 
-for command in (run, check, status, stop, restart, errors, show, gc):
+for command in (run, check, status, stop, restart, errors, show, lineage, sql, replay, gc):
     app.command()(command)
 
 

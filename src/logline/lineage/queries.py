@@ -45,10 +45,13 @@ def lineage(
     """`Log.backward` and `Log.forward`."""
     view = LogView(store)
     found = follow(view, asked, direction, to=to, where=where)
+    return found_as_table(view, found, to=to, where=where, records=records)
+
+
+def found_as_table(view: LogView, found: Trace, *, to: str | None, where: str | None, records: bool) -> pa.Table:
+    """A trace as a table: of events, or of records."""
     target = None if to is None else view.port(to)
-    if records:
-        return records_table(view, found, where, target)
-    return found_table(found, target)
+    return records_table(view, found, where, target) if records else found_table(found, target)
 
 
 def find(store: Store, port: str, where: str, limit: int) -> list[str]:

@@ -57,6 +57,14 @@ class Chosen:
                 self._tables[event] = pa.Table.from_batches([payload]).append_column(_ROW, numbers)
         return self._tables[event]
 
+    def sample(self, event: Event, rows: Sequence[int] | None, most: int) -> tuple[list[dict[str, Any]], int]:
+        """A few records of an event, or of these rows of it, and how many there are."""
+        table = self.table(event)
+        if table is None:
+            return [], 0
+        chosen = range(table.num_rows) if rows is None else rows
+        return table.take(pa.array(chosen[:most], pa.int64())).drop_columns([_ROW]).to_pylist(), len(chosen)
+
     def _asked(self, event: Event, where: str | None) -> set[int]:
         table = self.table(event)
         if table is None:

@@ -7,6 +7,7 @@ asks for, a pipeline that changed beyond what its log can live with.
 from __future__ import annotations
 
 import logging
+import sys
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from logline.engine.image import Position, Step
 from logline.errors import LogError, PipelineChanged
+from logline.graph.authored import FILE_MODULE
 from logline.graph.evolve import compare, record
 from logline.graph.groups import Grouping, group
 from logline.graph.model import Connection, Graph
@@ -151,7 +153,18 @@ def meta_of(graph: Graph, parts: Mapping[InstanceName, Parts]) -> Meta:
     }
     schemas = schemas_record({name: node.outputs for name, node in graph.nodes.items()})
     keep = {name: sorted(part.spec.keep) for name, part in parts.items()}
-    return Meta(graph.name, {**record(graph), "actions": actions, "schemas": schemas, "keep": keep})
+    return Meta(
+        graph.name, {**record(graph), "actions": actions, "schemas": schemas, "keep": keep, "script": _script()}
+    )
+
+
+def _script() -> str | None:
+    """The file that defines the pipeline, if it is one: `logline replay` looks there for the operators."""
+    for name in (FILE_MODULE, "__main__"):
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if path is not None and path.endswith(".py"):
+            return str(Path(path).absolute())
+    return None
 
 
 def recorded(log: str) -> dict[str, Any] | None:

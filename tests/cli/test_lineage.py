@@ -1,0 +1,79 @@
+"""`lineage`, `sql`, `replay`: a log that nobody runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from tests.cli.harness import logline, write_sales
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sales pipeline with a lineage scope, run to its end."""
+    folder = tmp_path_factory.mktemp("sales")
+    script = write_sales(folder)
+    text = script.read_text().replace('if __name__ == "__main__":', 'sales.lineage()\n\nif __name__ == "__main__":')
+    script.write_text(text)
+    said = logline("run", script, "--log", folder / "log", "--engine", "inline")
+    assert said.returncode == 0, said.stderr
+    return folder
+
+
+def ask(folder: Path, command: str, *arguments: str, code: int = 0) -> str:
+    said = logline(command, folder / "log", *arguments)
+    assert said.returncode == code, said.stderr
+    return said.stdout if not code else said.stdout + said.stderr
+
+
+def test_a_tree_with_counts_and_samples(folder: Path) -> None:
+    lines = ask(folder, "lineage", "blocks:2", "--samples", "1").splitlines()
+    assert lines[0] == "blocks:2  1 record"
+    assert "total: 290" in lines[1]
+    assert [line for line in lines if "priced:11 " in line]
+    assert any(re.search(r"orders:11  1 record  \[read from outside\]", line) for line in lines)
+    forward = ask(folder, "lineage", "orders:11", "--forward")
+    assert "blocks:2" in forward
+
+
+def test_by_what_records_say(folder: Path) -> None:
+    said = ask(folder, "lineage", "blocks", "--where", "total = 290", "--to", "orders", "--format", "json")
+    found = {row["event"] for row in json.loads(said) if row["operator"] == "orders"}
+    assert found == {f"orders:{n}" for n in range(11, 21)}
+    assert "no event of 'blocks' in the log has a record with total = 7" in ask(
+        folder, "lineage", "blocks", "--where", "total = 7", code=1
+    )
+    assert "there is no operator 'nobody'" in ask(folder, "lineage", "nobody:1", code=1)
+
+
+def test_drawings(folder: Path) -> None:
+    dot = ask(folder, "lineage", "blocks:1", "--format", "dot")
+    assert '"orders:1" -> "priced:1"' in dot
+    svg = ElementTree.fromstring(ask(folder, "lineage", "blocks:1", "--format", "svg"))
+    texts = {element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"blocks", "priced", "orders", "blocks:1", "orders:10"} <= texts
+
+
+def test_sql(folder: Path) -> None:
+    said = ask(folder, "sql", "select sum(total) as all_of_it from blocks", "--format", "json")
+    assert json.loads(said) == [{"all_of_it": 1560}]
+    assert "blocks:1" in ask(folder, "sql", "select event from lineage_edges where input = 'priced:3'")
+    assert "can't be answered" in ask(folder, "sql", "select 1 from read_text('/etc/passwd')", code=1)
+
+
+def test_replay_finds_the_file_that_ran(folder: Path) -> None:
+    said = ask(folder, "replay", "blocks:2")
+    assert "result      the same: 1 events, 1 records" in said
+    assert str(folder) in said
+
+
+def test_replay_with_changed_code(folder: Path) -> None:
+    fixed = folder / "fixed.py"
+    fixed.write_text((folder / "sales.py").read_text().replace("pa.array([price(n)", "pa.array([1 + price(n)"))
+    said = ask(folder, "replay", "priced:5", "--with", str(fixed), code=1)
+    assert "changed since the run" in said
+    assert "out - n: 4, price: 8" in said
+    assert "out + n: 4, price: 9" in said

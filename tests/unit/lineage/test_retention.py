@@ -1,0 +1,132 @@
+"""What a scope keeps of a real run, and what a query says beyond it (R12)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.lineage.pipelines import A1, A2, A3, hourly_sales, numbers, run
+
+from logline.connectors import sinks
+from logline.errors import LogError
+from logline.graph.connector import Source
+from logline.names import OUT, InstanceName, Serial
+from logline.operators import events as blocks_of
+from logline.pipeline import Pipeline
+from logline.runtime.cleaning import clean
+from logline.runtime.log import Log
+
+ROWS = 200
+"""Records of an event."""
+
+
+class Steady(Source):
+    """So many events, one after the other."""
+
+    schema = numbers(1).schema
+    gather = False
+
+    def __init__(self, count: int, pause_at: int = 0, go: str = "") -> None:
+        self.count, self.pause_at, self.go = count, pause_at, go
+
+    def partitions(self) -> Sequence[str]:
+        return ["all"]
+
+    def read(self, partition: str, offset: Any) -> Iterator[tuple[pa.RecordBatch, int] | None]:
+        for n in range(offset or 0, self.count):
+            while self.go and n == self.pause_at and not Path(self.go).exists():
+                yield None
+            yield numbers(*([n] * ROWS)), n + 1
+
+
+def steady(source: Source, keep: Any) -> Pipeline:
+    p = Pipeline("steady")
+    orders = p.source("orders", source)
+    blocks = orders.map_batches("same", lambda batch: batch).window("blocks", blocks_of(4), agg={"n": ("n", "sum")})
+    blocks.sink("store", sinks.collect())
+    p.lineage(orders, blocks, keep=keep)
+    return p
+
+
+def stored(log: Log, name: str) -> list[int]:
+    return [int(ssn) for ssn in log.store.read(InstanceName(name)).stored(OUT)]
+
+
+@pytest.mark.parametrize("kind", ["memory", "lmdb"])
+def test_a_long_run_stays_within_the_scopes_size(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """6,000 events. A port holds 1.6 MB, some 900 of them, and what was committed with the first of those."""
+    url = f"memory:{request.node.name}" if kind == "memory" else f"lmdb:{tmp_path}/log"
+    log = run(steady(Steady(6000), "1.6MB"), url).log
+    clean(log.store)
+    for name in ("orders", "same"):
+        there = stored(log, name)
+        assert 800 <= len(there) < 4000
+        assert there[-1] == 6001  # the end of the stream
+    last = log.backward("blocks:1500", to="orders")
+    assert last["kept"].to_pylist() == [True] * 4
+    beyond = log.backward("blocks:1")  # small events: the target holds all of them
+    assert beyond["kept"].to_pylist()[0]
+    assert set(beyond["ends"].to_pylist()) & {"expired", "scope"}
+    with pytest.raises(LogError, match=r"beyond the retention|is collected"):
+        steady(Steady(6000), "1.6MB").replay(url, "blocks:1")
+
+
+def test_when_its_time_is_over_everything_goes(tmp_path: Path) -> None:
+    url = f"lmdb:{tmp_path}/log"
+    log = run(hourly_sales(A1, A2, A3, keep="1h"), url).log
+    clean(log.store)
+    assert stored(log, "orders") == [1, 2, 3, 4]  # with the end of the stream
+    log = run(hourly_sales(A1, A2, A3, keep="1us"), f"{url}2").log
+    deadline = time.monotonic() + 30
+    while stored(log, "orders") and time.monotonic() < deadline:
+        clean(log.store)
+    assert [stored(log, name) for name in ("orders", "sold", "hourly")] == [[], [], []]
+    assert all(log.store.read(InstanceName("hourly")).inset(Serial(n)) is None for n in (1, 2, 3))
+    found = log.backward("hourly:1").to_pylist()
+    assert [(row["event"], row["kept"], row["ends"]) for row in found] == [("hourly:1", False, "expired")]
+
+
+def test_queries_while_the_pipeline_runs(url: str, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with steady(Steady(20, pause_at=10, go=str(go)), "7d").start(url, engine="inline") as running:
+        deadline = time.monotonic() + 60
+        while running.log.store.read(InstanceName("blocks")).head(OUT).last < 2:
+            assert time.monotonic() < deadline
+            running.status()
+        assert running.log.backward("blocks:2", to="orders")["event"].to_pylist() == [
+            f"orders:{n}" for n in range(5, 9)
+        ]
+        waiting = running.log.forward("orders:9").to_pylist()
+        assert waiting[-1]["ends"] == "open"
+        assert running.log.find("orders", "n = 3") == ["orders:4"]
+        go.touch()
+        running.wait()
+    assert running.log.forward("orders:9", to="blocks")["event"].to_pylist() == ["blocks:3"]
+
+
+def test_a_scope_may_be_added_between_runs(url: str, tmp_path: Path) -> None:
+    def again(scope: bool, upto: int) -> Log:
+        p = Pipeline("steady")
+        orders = p.source("orders", Steady(12, pause_at=upto, go=str(tmp_path / "never")))
+        same = orders.map_batches("same", lambda batch: batch)
+        same.sink("store", sinks.collect())
+        if scope:
+            p.lineage()
+        with p.start(url, engine="inline") as running:
+            deadline = time.monotonic() + 60
+            while running.log.store.read(InstanceName("store")).image().written.get("out", 0) < upto:  # type: ignore[call-overload]
+                assert time.monotonic() < deadline
+                running.status()
+            if upto == 12:
+                running.wait()
+            return running.log
+
+    again(False, 4)
+    again(True, 8)
+    log = again(True, 12)
+    assert log.backward("same:6", to="orders")["event"].to_pylist() == ["orders:6"]
+    assert log.forward("orders:12", to="same")["event"].to_pylist() == ["same:12"]
