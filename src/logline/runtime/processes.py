@@ -55,7 +55,7 @@ class ProcessTenant:
         commands_in, commands_out = os.pipe()
         reports_in, reports_out = os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "logline.runtime.worker", str(commands_in), str(reports_out)],
+            [sys.executable, "-m", "logline.runtime.worker", str(commands_in), str(reports_out), str(os.getpid())],
             pass_fds=(commands_in, reports_out),
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a Ctrl-C is for the driver, which stops its workers in order

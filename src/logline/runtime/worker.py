@@ -1,6 +1,6 @@
 """A worker process: one group, which hears and reports over pipes.
 
-    python -m logline.runtime.worker COMMANDS REPORTS      (numbers of inherited pipes)
+    python -m logline.runtime.worker COMMANDS REPORTS DRIVER      (numbers of inherited pipes; a process id)
 
 The first command carries what to run. The process dies with its driver: by the kernel's hand where that is known
 (Linux), and when the command pipe closes.
@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from logline.runtime.parent import die_with_parent
 from logline.runtime.wire import Speaker, listen
 
 if TYPE_CHECKING:
@@ -22,17 +23,16 @@ if TYPE_CHECKING:
     from logline.store.seam import Store
 
 
-def serve(commands: int, reports: int) -> None:
+def serve(commands: int, reports: int, driver: int) -> None:
     """Runs one group until it is over."""
+    die_with_parent(driver)  # before anything that takes time: a driver may be killed meanwhile
     speaker = Speaker(reports)
     heard = listen(commands)
     first = next(heard, None)
     if first is None:
         return
     sys.path[:] = first["path"]
-    from logline.runtime.working import die_with_parent, work
-
-    die_with_parent()
+    from logline.runtime.working import work
 
     def obey(store: Store, engine: InlineEngine) -> Callable[[], None]:
         def hear() -> None:
@@ -60,4 +60,4 @@ def serve(commands: int, reports: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), int(sys.argv[2]))
+    serve(*(int(argument) for argument in sys.argv[1:4]))

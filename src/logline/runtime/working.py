@@ -6,13 +6,10 @@ outside.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import gc
 import logging
 import os
 import pickle
-import signal
 import sys
 import threading
 import time
@@ -33,15 +30,8 @@ SWITCH = 0.0002
 default of 5 ms each of their turns would cost that much while the loop is busy."""
 GARBAGE = 50_000
 """New objects after which Python looks for cycles."""
-_PR_SET_PDEATHSIG = 1
 
 Say = Callable[..., object]
-
-
-def die_with_parent() -> None:
-    """Asks the kernel for a SIGKILL when the thread that made us is gone."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class _Forward(logging.Handler):

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from logline.names import InstanceName
+from logline.runtime.parent import die_with_parent
 from logline.runtime.supervisor import Supervisor, back_off
-from logline.runtime.working import die_with_parent, work
+from logline.runtime.working import work
 from logline.store.lmdb.environment import started
 
 if TYPE_CHECKING:

@@ -1,0 +1,19 @@
+"""A worker does not outlive who started it. Imports next to nothing: it is the first thing that a worker does."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Asks the kernel for a SIGKILL when the thread that made us is gone. `parent`: the process that made us; if it
+    is gone already, nobody will tell the kernel any more, and we end here."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
