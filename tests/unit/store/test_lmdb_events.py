@@ -1,0 +1,134 @@
+"""Small events share a row of the embedded log: what a reader, a collector and user code notice of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+import pyarrow as pa
+import pytest
+
+from logline.engine.image import Collection, Output, Step
+from logline.errors import Collected
+from logline.names import OUT, InstanceName, Serial, Ssn
+from logline.store.lmdb.events import MOST, TOGETHER
+from logline.store.lmdb.folder import LmdbStore
+from logline.store.lmdb.journal import LmdbJournal
+
+ORDERS = InstanceName("orders")
+ROWS = 50
+
+
+def event(ssn: int, rows: int = ROWS) -> Output:
+    data = {"n": [ssn * 1000 + i for i in range(rows)], "s": [f"{ssn}.{i}" for i in range(rows)]}
+    batch = pa.RecordBatch.from_pydict(data, pa.schema({"n": pa.int64(), "s": pa.string()}))
+    return Output(OUT, Ssn(ssn), batch, rows, batch.nbytes, ssn * batch.nbytes, Serial(ssn))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LmdbStore]:
+    opened = LmdbStore(tmp_path / "log", durability="process")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def journal(store: LmdbStore) -> Iterator[LmdbJournal]:
+    claimed = store.claim(ORDERS)
+    yield claimed
+    claimed.close()
+
+
+def rows_of(store: LmdbStore) -> int:
+    """How many rows hold the events."""
+    path = store.folder / "journals" / ORDERS
+    # Another process would see the same; the environment is open here already, so it is asked through it.
+    from logline.store.lmdb.environment import _open
+
+    env: lmdb.Environment = _open[path.absolute()]._env
+    with env.begin() as txn, txn.cursor() as cursor:
+        return sum(key.startswith(b"E") for key in cursor.iternext(keys=True, values=False))
+
+
+def test_a_run_of_small_events_is_one_row(store: LmdbStore, journal: LmdbJournal) -> None:
+    outputs = [event(n, rows=n % 3) for n in range(1, 11)]
+    journal.commit(Step(number=1, outputs=outputs))
+    assert rows_of(store) == 1
+    found = store.read(ORDERS).events(OUT, Ssn(0), limit=100, max_bytes=1 << 30)
+    assert [(e.ssn, e.payload, e.total, e.serial) for e in found] == [
+        (e.ssn, e.payload, e.total, e.serial) for e in outputs
+    ]
+    middle = store.read(ORDERS).events(OUT, Ssn(4), limit=3, max_bytes=1 << 30)
+    assert [e.payload for e in middle] == [e.payload for e in outputs[4:7]]
+    picked = store.read(ORDERS).pick(OUT, [Ssn(9), Ssn(2), Ssn(3)])
+    assert [e.payload for e in picked] == [outputs[8].payload, outputs[1].payload, outputs[2].payload]
+
+
+def test_a_row_is_bounded(store: LmdbStore, journal: LmdbJournal) -> None:
+    journal.commit(Step(number=1, outputs=[event(n, rows=0) for n in range(1, 2 * MOST + 2)]))
+    assert rows_of(store) == 3
+    large = event(2 * MOST + 2, rows=TOGETHER)
+    journal.commit(Step(number=2, outputs=[large, event(2 * MOST + 3), event(2 * MOST + 4)]))
+    assert rows_of(store) == 5
+
+
+def test_another_schema_begins_another_row(store: LmdbStore, journal: LmdbJournal) -> None:
+    other = pa.record_batch({"x": [1.5]})
+    outputs = [event(1), event(2), Output(OUT, Ssn(3), other, 1, other.nbytes, 10_000, Serial(3)), event(4)]
+    journal.commit(Step(number=1, outputs=outputs))
+    assert rows_of(store) == 3
+    found = store.read(ORDERS).events(OUT, Ssn(0), limit=100, max_bytes=1 << 30)
+    assert [e.payload for e in found] == [e.payload for e in outputs]
+
+
+def test_what_is_collected_is_gone_although_it_lies_there(store: LmdbStore, journal: LmdbJournal) -> None:
+    journal.commit(Step(number=1, outputs=[event(n) for n in range(1, 11)]))
+    journal.commit(Step(number=2, collected={OUT: Collection(Ssn(4), frozenset())}))
+    reader = store.read(ORDERS)
+    assert rows_of(store) == 1
+    assert reader.stored(OUT) == list(range(4, 11))
+    assert reader.headers(OUT, [Ssn(3), Ssn(4)])[0] is None
+    with pytest.raises(Collected):
+        reader.pick(OUT, [Ssn(3)])
+    with pytest.raises(Collected):
+        reader.events(OUT, Ssn(2), limit=10, max_bytes=1 << 30)
+    assert [e.ssn for e in reader.events(OUT, Ssn(3), limit=10, max_bytes=1 << 30)] == list(range(4, 11))
+    journal.commit(Step(number=3, collected={OUT: Collection(Ssn(11), frozenset())}))
+    assert rows_of(store) == 0
+
+
+def test_one_that_is_pinned_does_not_keep_its_neighbours(store: LmdbStore, journal: LmdbJournal) -> None:
+    """Holes are collected too (R12): the row is taken apart, and what is left of it goes when it is freed."""
+    journal.commit(Step(number=1, outputs=[event(n) for n in range(1, 21)]))
+    journal.commit(Step(number=2, collected={OUT: Collection(Ssn(21), frozenset({Ssn(7), Ssn(8)}))}))
+    reader = store.read(ORDERS)
+    assert reader.stored(OUT) == [7, 8]
+    assert rows_of(store) == 2
+    assert [e.payload for e in reader.pick(OUT, [Ssn(7), Ssn(8)])] == [event(7).payload, event(8).payload]
+    assert [e.ssn for e in reader.events(OUT, Ssn(6), limit=10, max_bytes=1 << 30)] == [7, 8]
+    journal.commit(Step(number=3, collected={OUT: Collection(Ssn(21), frozenset({Ssn(8)}))}))
+    assert (reader.stored(OUT), rows_of(store)) == ([8], 1)
+
+
+def test_who_keeps_one_event_does_not_keep_the_row(store: LmdbStore, journal: LmdbJournal) -> None:
+    """A recovery picks the members of open sets: their neighbours must not come along."""
+    journal.commit(Step(number=1, outputs=[event(n) for n in range(1, 31)]))
+    (alone,) = store.read(ORDERS).pick(OUT, [Ssn(17)])
+    assert alone.payload == event(17).payload
+    assert alone.payload.get_total_buffer_size() < 2 * event(17).payload.get_total_buffer_size()
+
+
+def test_staged_rows_stay_alone(store: LmdbStore, journal: LmdbJournal) -> None:
+    """A life that staged three events and died; the next one stages two others in their place (R9)."""
+    journal.commit(Step(number=1, staged=[event(1), event(2), event(3)]))
+    journal.close()
+    again = store.claim(ORDERS)
+    fresh = [event(1, rows=2), event(2, rows=3)]
+    again.commit(Step(number=2, staged=fresh))
+    again.commit(Step(number=3, reveal={OUT: (Ssn(2), fresh[1].total)}))
+    again.commit(Step(number=4, outputs=[event(3, rows=1), event(4, rows=1)]))
+    again.close()
+    found = store.read(ORDERS).events(OUT, Ssn(0), limit=10, max_bytes=1 << 30)
+    assert [e.rows for e in found] == [2, 3, 1, 1]
+    assert [e.payload.num_rows for e in found] == [2, 3, 1, 1]
