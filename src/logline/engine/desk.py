@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from logline.engine.clock import EventClock, Timers
 from logline.engine.codec import check_inset, instant, micros
-from logline.engine.image import Image, Member, Output, Timer, own_id
+from logline.engine.image import Image, Member, Output, Timer, own_id, unassigned_id
 from logline.engine.results import Failure
 from logline.engine.spec import ChannelSpec, InstanceSpec
 from logline.engine.stimuli import Intake
@@ -56,6 +56,8 @@ class Services:
     """The greatest event time in a batch of that port, in microseconds; None if it has none."""
     encode_state: Callable[[Any], bytes]
     decode_state: Callable[[bytes], Any]
+    rejected: Callable[[Any], Any] = lambda payload: payload
+    """The rows of an event on port `errors`."""
     stubs: Mapping[str, Any] = field(default_factory=dict)
     """Tests: what `ctx.call` gives, by the name of the function: a value, or a function to call instead."""
 
@@ -201,6 +203,8 @@ class Desk:
             self.timers.set(inset, timer)
         self.op.open(self._ctx)
         for serial, opened in image.sets.items():
+            if opened.cause == "parked":
+                continue
             known = self.sets[serial] = DeskSet(opened.id, None, list(opened.members))
             if opened.cause is None:
                 self._open[opened.id] = serial
@@ -209,7 +213,8 @@ class Desk:
             for member in opened.members:
                 output = events[member.channel][member.ssn]
                 if self.spec.stateless:
-                    known.acc = output.payload
+                    again = member.channel == self.spec.again.name
+                    known.acc = self.services.rejected(output.payload) if again else output.payload
                 elif not self._update(serial, known, self._event(member.channel, output), member.note, intake):
                     break
         intake.wake_at = self._wake_at()
@@ -286,8 +291,8 @@ class Desk:
                 self.state = self.op.State() if known is None else self.services.decode_state(known)
             self._serial = serial = Serial(self._serial + 1)
             member = Member(channel, event.ssn)
-            self.sets[serial] = DeskSet(own_id(member), None, [member])
-            intake.opened.append((serial, own_id(member)))
+            self.sets[serial] = DeskSet(unassigned_id(member), None, [member])
+            intake.opened.append((serial, unassigned_id(member)))
             intake.members.append((serial, member))
             intake.failed.append((serial, failure_of(error)))
             return None

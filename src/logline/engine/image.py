@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from logline.engine.results import Failure
 from logline.graph.operator import Cause, Clock
 from logline.names import (
+    ERRORS,
     ChannelName,
     Incarnation,
     InsetId,
@@ -30,6 +31,8 @@ from logline.names import (
 )
 
 ReadStatus = Literal["incomplete", "complete", "done"]
+SetCause = Cause | Literal["parked"]
+"""Why a set is due; or that it failed for good, is on port `errors`, and waits to be retried or dropped."""
 
 
 class Output(NamedTuple):
@@ -67,6 +70,11 @@ class Member(NamedTuple):
 def own_id(member: Member) -> InsetId:
     """The id of a set that is one event of its own: the event's name."""
     return f"{_stem(member.channel)}{member.ssn}"
+
+
+def unassigned_id(member: Member) -> InsetId:
+    """The id of a set that is one event for which `assign` failed; no author's id begins so."""
+    return f"@{own_id(member)}"
 
 
 @cache
@@ -111,11 +119,11 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True)
 class OpenSet:
-    """An input set that is not done. `cause` is set once it is due."""
+    """An input set that is not done. `cause` is set once it is due, or parked."""
 
     id: InsetId
     members: list[Member] = field(default_factory=list)
-    cause: Cause | None = None
+    cause: SetCause | None = None
 
 
 @dataclass(slots=True)
@@ -200,6 +208,10 @@ class Step:
     """New members of sets that were opened by an earlier commit."""
     due: dict[Serial, Cause] = field(default_factory=dict)
     """Sets that became due, in that order (R6)."""
+    parked: list[Serial] = field(default_factory=list)
+    """Sets that failed for good and are set aside: not due any more, their members still needed (R12)."""
+    settled: list[Ssn] = field(default_factory=list)
+    """Events on port `errors` that were retried or dropped: not needed any more (R12)."""
     done: list[Serial] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
     kept: list[Serial] = field(default_factory=list)
@@ -239,6 +251,8 @@ class Step:
             self.outputs
             or self.positions
             or self.done
+            or self.parked
+            or self.settled
             or self.due
             or self.alone
             or self.opened
@@ -277,6 +291,8 @@ class Step:
         """The set is done. One that began within this step never reaches the image, only its memberships do; those
         of a set that is one event follow from its name. With `traced` lineage has to find them by the serial: sets
         of one event go into a run, unless outputs of later sets may come before theirs (not `ordered`)."""
+        if serial in self.parked:
+            self.parked.remove(serial)
         alone = self.alone.pop(serial, None)
         if alone is not None:
             if traced and ordered:
@@ -297,6 +313,13 @@ class Step:
             self.finished.append(Finished(serial, begun.id, tuple(begun.members)))
         else:  # members that joined in this very step stay in it: they are remembered with the others
             self.done.append(serial)
+
+    def park(self, serial: Serial) -> None:
+        """The set is not generated for now; what was kept for its generation goes."""
+        self.answers.pop(serial, None)
+        self.due.pop(serial, None)
+        self.failures.pop(serial, None)
+        self.parked.append(serial)
 
     def _extend(self, serial: Serial, alone: Member) -> None:
         last = self.lone[-1] if self.lone else None
@@ -325,6 +348,9 @@ class Step:
         for serial, answers in later.answers.items():
             self.answers.setdefault(serial, []).extend(answers)
         self.failures |= later.failures
+        for serial in later.parked:
+            self.park(serial)
+        self.settled += later.settled
         kept = set(later.kept)
         for serial in later.done:
             self.close(serial, traced=serial in kept, ordered=ordered)
@@ -362,6 +388,8 @@ class Image:
     timers: dict[InsetId, Timer] = field(default_factory=dict)
     answers: dict[Serial, list[Answer]] = field(default_factory=dict)
     failures: dict[Serial, Failure] = field(default_factory=dict)
+    settled: set[Ssn] = field(default_factory=set)
+    """Events on port `errors` that were retried or dropped and are not collected yet."""
     written: dict[TargetName, int] = field(default_factory=dict)
     reads: dict[PartitionName, Progress] = field(default_factory=dict)
     segments: dict[int, Segment] = field(default_factory=dict)
@@ -393,9 +421,12 @@ class Image:
                 self.timers[inset] = timer
         self.written.update(step.written)
         self.reads.update(step.reads)
+        self.settled.update(step.settled)
         for port, (base, pinned) in step.collected.items():
             head = self.head(port)
             head.base, head.pinned = base, set(pinned)
+            if port == ERRORS:
+                self.settled = {ssn for ssn in self.settled if ssn >= base or ssn in pinned}
         if step.segment is not None:
             self.segments[step.segment.number] = step.segment
         if step.expired:
@@ -422,8 +453,12 @@ class Image:
         for serial, answers in step.answers.items():
             self.answers.setdefault(serial, []).extend(answers)
         self.failures.update(step.failures)
-        if step.done:
-            gone = set(step.done)
+        for serial in step.parked:
+            self.sets[serial].cause = "parked"
+            self.answers.pop(serial, None)
+            self.failures.pop(serial, None)
+        if step.done or step.parked:
+            gone = {*step.done, *step.parked}
             self.due = [serial for serial in self.due if serial not in gone]
             for serial in step.done:
                 del self.sets[serial]

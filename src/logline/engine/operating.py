@@ -15,10 +15,10 @@ from logline.engine.image import Answer, Image, Output, Position, Step
 from logline.engine.inbox import Inbox
 from logline.engine.machine import Machine
 from logline.engine.results import Failure, Result
-from logline.engine.spec import InstanceSpec
+from logline.engine.spec import InstanceSpec, again_channel
 from logline.engine.writing import Writes
 from logline.graph.operator import Cause
-from logline.names import ChannelName, Serial, Ssn, TargetName
+from logline.names import ERRORS, ChannelName, Serial, Ssn, TargetName
 
 SHORT, LONG = 10_000, 40_000
 """Microseconds that a run of events should take from intake to outputs."""
@@ -53,6 +53,12 @@ class OperatorMachine(Machine):
         self._answers: dict[Serial, list[Answer]] = {}
         self._tries: dict[Serial, int] = {}
         self._retry_at: dict[Serial, int] = {}
+        self._diverted: set[Serial] = set()
+        """Sets that failed for good, and are not logged as such yet."""
+        self._parked: set[Serial] = set()
+        self._again = again_channel(spec.name)
+        self._retried: dict[Serial, Ssn] = {}
+        """Rejected rows that are retried, with their event on port `errors`."""
         self._wanted: list[on.CallWanted] = []
         self._bases_look = False
         self._traces = spec.lineage
@@ -82,14 +88,20 @@ class OperatorMachine(Machine):
         self.writes.recover(image, self._do)
         for serial in image.due:  # due is state: `ready` is not asked again
             self._order.append(serial)
-            self._causes[serial] = image.sets[serial].cause or "fired"
+            cause = image.sets[serial].cause
+            self._causes[serial] = "fired" if cause is None or cause == "parked" else cause
             if serial not in image.failures:
                 self._queue.append(serial)
         self._failures = dict(image.failures)
         self._answers = {serial: list(answers) for serial, answers in image.answers.items()}
         needed: dict[ChannelName, set[Ssn]] = {}
-        for opened in image.sets.values():
+        for serial, opened in image.sets.items():
+            if opened.cause == "parked":
+                self._parked.add(serial)
+                continue
             for member in opened.members:
+                if member.channel == self._again:
+                    self._retried[serial] = member.ssn
                 needed.setdefault(member.channel, set()).add(member.ssn)
         self._missing = set(needed)
         for channel, ssns in needed.items():  # exactly the members, nothing between them
@@ -239,8 +251,16 @@ class OperatorMachine(Machine):
         for produced in outputs:
             step.outputs.append(self.outbox.put(produced, serial))
             made = made or produced.port in self.spec.traced_out
-        traced = self._traces and self.retention.close(serial, step, made=made)
-        step.close(serial, traced=traced, ordered=self.spec.ordered)
+        if serial in self._retried:  # whatever came of them: if they failed again, they are in a new error
+            step.settled.append(self._retried.pop(serial))
+            self._diverted.discard(serial)
+        if serial in self._diverted:
+            self._diverted.remove(serial)
+            self._parked.add(serial)
+            step.park(serial)
+        else:
+            traced = self._traces and self.retention.close(serial, step, made=made)
+            step.close(serial, traced=traced, ordered=self.spec.ordered)
         del self._causes[serial]
         if self._answers:
             self._answers.pop(serial, None)
@@ -266,6 +286,7 @@ class OperatorMachine(Machine):
 
     def _on_diverted(self, stimulus: on.Diverted) -> None:
         self._results[stimulus.serial] = Result(stimulus.serial, (stimulus.output,))
+        self._diverted.add(stimulus.serial)
         self._finish()
 
     # ---- calls (R9) -----------------------------------------------------------------------------------
@@ -323,6 +344,11 @@ class OperatorMachine(Machine):
             self.end_given = self.pending.ended = True
             for port in self.spec.ports:
                 self.pending.outputs.append(self.outbox.end(port))
+            for serial in sorted(self._parked):  # after the end nothing can be put out any more
+                made = ERRORS in self.spec.traced_out
+                traced = self._traces and self.retention.close(serial, self.pending, made=made)
+                self.pending.close(serial, traced=traced, ordered=self.spec.ordered)
+            self._parked.clear()
         for at in (self._desk_wake, min(self._retry_at.values(), default=None)):
             if at is not None:
                 self._wake(at)

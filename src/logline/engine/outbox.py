@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from logline.engine.image import Collection, Head, Image, Needs, Output, Step
 from logline.engine.results import Produced
 from logline.engine.spec import InstanceSpec, write_port
-from logline.names import ChannelName, InstanceName, PortName, Serial, Ssn, TargetName
+from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName
 
 
 class Outbox:
@@ -24,6 +24,8 @@ class Outbox:
         """The last SSN of each port that is committed; the heads run ahead of it."""
         self.taken: dict[ChannelName, int] = {}
         self._looked_at: dict[PortName, Ssn] = {}
+        self._settled: set[Ssn] = set()
+        """Errors that were retried or dropped, as far as this life knows."""
         self._receivers = {port: [c.name for c in channels] for port, channels in spec.ports.items()}
 
     def restore(self, image: Image) -> None:
@@ -32,6 +34,7 @@ class Outbox:
             known = image.head(port)
             self.heads[port] = Head(known.last, known.total, known.base, set(known.pinned))
             self.durable[port] = known.last
+        self._settled = set(image.settled)
         # Until it is observed, a receiver counts as far behind; that costs one look at its journal.
         for channels in self._receivers.values():
             for channel in channels:
@@ -60,6 +63,7 @@ class Outbox:
         for output in step.outputs:
             self.durable[output.port] = output.ssn
             grown[output.port] = None
+        self._settled.update(step.settled)
         return [c.receiver for port in grown for c in self.spec.ports.get(port, ())]
 
     # ---- back-pressure --------------------------------------------------------------------------------
@@ -118,6 +122,8 @@ class Outbox:
                 if not need.left:
                     upto = min(upto, need.position.ssn)
                     pinned.update(need.members)
+            if port == ERRORS:
+                upto, pinned = self._unsettled(upto, pinned)
             floor = (floors or {}).get(port)
             if floor is not None:
                 upto = min(upto, Ssn(floor - 1))
@@ -129,6 +135,13 @@ class Outbox:
             if port not in self.spec.keep:
                 self._collect(port, Ssn(number), (), found)
         return found
+
+    def _unsettled(self, upto: Ssn, needed: set[Ssn]) -> tuple[Ssn, set[Ssn]]:
+        """On port `errors` an event is needed until it is retried or dropped, whoever has taken it."""
+        head = self.heads[ERRORS]
+        last = max((s for s in self._settled if s <= upto), default=Ssn(0))
+        kept = (*head.pinned, *map(Ssn, range(head.base, last + 1)))
+        return last, needed | {s for s in kept if s not in self._settled}
 
     def _collect(self, port: PortName, upto: Ssn, needed: Iterable[Ssn], found: dict[PortName, Collection]) -> None:
         head = self.heads[port]

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 
 from logline.graph.connector import Guarantee
 from logline.graph.model import OnError
-from logline.names import ChannelName, InstanceName, LogId, PartitionName, PortName, TargetName
+from logline.names import (
+    ERRORS,
+    ChannelName,
+    InstanceName,
+    LogId,
+    PartitionName,
+    PortName,
+    TargetName,
+    channel_name,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ class InstanceSpec:
     on_error: OnError = "stop"
     retry: RetrySpec = RetrySpec()
     keep: frozenset[PortName] = frozenset()
-    """Ports whose events are never collected here: `errors` (R12), kept writes."""
+    """Ports whose events are never collected here: kept writes."""
     retain: Mapping[PortName, Retain] = field(default_factory=dict)
     """Ports on a lineage scope's paths, the one where it starts included."""
     traced_in: frozenset[ChannelName] = frozenset()
@@ -116,7 +125,19 @@ class InstanceSpec:
         found = {c.name: c for c in self.inputs}
         for receivers in self.ports.values():
             found.update({c.name: c for c in receivers})
+        if self.inputs:
+            found[self.again.name] = self.again
         return found
+
+    @property
+    def again(self) -> ChannelSpec:
+        """The way of rejected rows that are retried: from the instance's own port `errors` to itself."""
+        return ChannelSpec(again_channel(self.name), self.name, ERRORS, self.name, self.inputs[0].port)
+
+
+def again_channel(name: InstanceName) -> ChannelName:
+    """The channel of retried rows; no input port can have this name."""
+    return channel_name(name, ERRORS, name, PortName("@again"))
 
 
 def write_port(target: TargetName) -> PortName:

@@ -277,10 +277,14 @@ class InlineEngine:
         if over > self._left_seen:
             self._left_seen = over
             self._sweep()
-            if over == len(self.hosts) and self.phase in ("running", "draining"):
+            if over == len(self.hosts) and self.phase in ("running", "draining") and not self._renewing():
                 left = all(host.over == "left" for host in self.hosts.values())
                 self.phase = "finished" if left else "stopped"
         return worked
+
+    def _renewing(self) -> bool:
+        """Fenced off while we hold the lease: an error was retried or dropped, and a restart is about to come."""
+        return self.lease is not None and self.lease.held() and any(h.over == "fenced" for h in self.hosts.values())
 
     def wait(self) -> None:
         """Until something comes, a timer does, or it is time to look around."""

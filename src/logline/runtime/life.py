@@ -74,6 +74,7 @@ class Life:
                 parts.payloads.greatest_time,
                 encode_state,
                 lambda raw: decode_state(raw, state) if state is not None else None,
+                parts.payloads.rejected,
                 stubs or {},
             )
             self.desk = Desk(parts.spec, op, services, lateness=parts.lateness, idle=parts.idle)
@@ -207,7 +208,8 @@ class Life:
         batches = []
         for member in known.members:
             channel = self._channels[member.channel]
-            batches.append(self.store.read(channel.sender).pick(channel.out, [member.ssn])[0].payload)
+            batch = self.store.read(channel.sender).pick(channel.out, [member.ssn])[0].payload
+            batches.append(self.parts.payloads.rejected(batch) if channel.sender == self.spec.name else batch)
         names = [str(own_id(member)) for member in known.members]
         output = self.parts.payloads.diverted(known.name(), batches, names, action.failure)
         self.desk.drop(action.serial)

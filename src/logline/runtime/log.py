@@ -121,7 +121,8 @@ class Log:
         return queries.query(self.store, query)
 
     def errors(self, operator: str | None = None) -> pa.Table:
-        """The events on ports `errors`: rejected rows and diverted sets, with the name of each event."""
+        """The events on ports `errors`: rejected rows and diverted sets, with the name of each event. What was
+        retried or dropped is not among them."""
         operators = self._record()["operators"]
         if operator is not None and operator not in operators:
             raise BadName(f"there is no operator {operator!r}; there are {', '.join(operators)}")
@@ -131,7 +132,8 @@ class Log:
             if operator not in (None, name) or ERRORS not in known["outputs"]:
                 continue
             reader = self.store.read(InstanceName(name))
-            for event in _stored(reader, ERRORS):
+            settled = reader.image().settled
+            for event in (e for e in _stored(reader, ERRORS) if e.ssn not in settled):
                 tables.append(pa.Table.from_batches([event.payload]))
                 names += [event_name(InstanceName(name), ERRORS, event.ssn)] * event.rows
         return pa.concat_tables(tables).add_column(0, "event", pa.array(names, pa.string()))

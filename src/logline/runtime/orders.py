@@ -2,6 +2,7 @@
 obeys; once a second it writes down how it goes, for `logline status LOG`.
 
     {"do": "stop"}    {"do": "drain"}    {"do": "restart", "operator": "hourly"}
+    {"do": "retry", "event": "enrich.errors:3"}    {"do": "drop", "event": "enrich.errors:3"}
 
 The same for every engine. A bell wakes the listener; one that was lost costs a second.
 """
@@ -15,8 +16,10 @@ import threading
 import time
 from collections.abc import Collection
 
+from logline.errors import LoglineError
 from logline.names import InstanceName
 from logline.runtime.engine import Engine
+from logline.runtime.settling import What, parse_error, settle
 from logline.runtime.watching import DRIVER, note_status
 from logline.store.seam import Store
 
@@ -68,8 +71,18 @@ class Orders:
         elif what == "restart" and operator in self._operators:
             logger.info("another process asks for a restart of %r", operator)
             self._engine.restart(InstanceName(str(operator)), lambda: None)
+        elif what in ("retry", "drop"):
+            self._settle(str(message.get("event")), what)
         else:
             logger.warning("another process asks for something that this run does not know: %s", message)
+
+    def _settle(self, event: str, what: What) -> None:
+        try:
+            if settle(self._store, event, what):
+                self._engine.restart(parse_error(self._store, event).instance, lambda: None)
+                logger.info("another process asks to %s %s", what, event)
+        except LoglineError as error:
+            logger.warning("another process asks to %s %s: %s", what, event, error)
 
     def close(self) -> None:
         """The run is over; what comes now is for nobody."""

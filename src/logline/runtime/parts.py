@@ -13,7 +13,7 @@ from logline.graph.durations import duration
 from logline.graph.lineage_paths import Enabled, Kept, enabled_ports, kept_ports
 from logline.graph.model import Graph, Node
 from logline.graph.operator import Operator, is_stateless
-from logline.names import ERRORS, InstanceName, LogId, PartitionName, PortName, TargetName
+from logline.names import InstanceName, LogId, PartitionName, PortName, TargetName
 from logline.runtime.payloads import ArrowPayloads, Payloads
 from logline.store.seam import Store
 
@@ -56,8 +56,7 @@ def parts_of(
     found: dict[InstanceName, Parts] = {}
     for node in graph.nodes.values():
         traced = lineage.get(node.name, Enabled(frozenset(), frozenset()))
-        never = {ERRORS}
-        never |= {write_port(target) for target, sink in node.targets.items() if sink.kept}
+        never = {write_port(target) for target, sink in node.targets.items() if sink.kept}
         spec = InstanceSpec(
             name=InstanceName(node.name),
             log_id=log_id,

@@ -35,6 +35,8 @@ class Payloads(Protocol):
         self, inset: InsetId, members: Sequence[Any], events: Sequence[str], failure: Failure
     ) -> Produced: ...
 
+    def rejected(self, batch: Any) -> Any: ...
+
     def greatest_time(self, port: PortName, batch: Any) -> int | None: ...
 
     def schema_of(self, port: PortName) -> pa.Schema: ...
@@ -132,6 +134,11 @@ class ArrowPayloads:
             "data": data,
         }
         return _produced(ERRORS, pa.RecordBatch.from_pylist([row], schema=ERRORS_SCHEMA))
+
+    def rejected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that an event on port `errors` carries."""
+        table = pa.ipc.open_stream(batch.column("data")[0].as_py()).read_all()
+        return table.combine_chunks().to_batches()[0]
 
     def greatest_time(self, port: PortName, batch: pa.RecordBatch) -> int | None:
         """The greatest event time of a batch, in microseconds since 1970; a naive time counts as UTC."""

@@ -25,6 +25,7 @@ from logline.runtime.engine import Engine
 from logline.runtime.log import Log, kept_writes
 from logline.runtime.orders import Orders
 from logline.runtime.parts import Parts
+from logline.runtime.settling import What, parse_error, settle, settle_at_rest
 from logline.runtime.status import OperatorStatus, Status, logged_status
 
 
@@ -137,6 +138,27 @@ class Run:
         engine.restart(name, done.set)
         while not done.wait(_SLICE) and not self._over.is_set():
             pass  # the run may end before it hears of it
+
+    def retry(self, error: str) -> bool:
+        """Generates a diverted set, or rejected rows, once more: `run.retry("enrich.errors:3")`.
+
+        The operator begins a new life for it. False if that was asked for before. When this run is over, the next
+        one does it.
+        """
+        return self._settle(error, "retry")
+
+    def drop(self, error: str) -> bool:
+        """Lets go of an event on a port `errors`, which is kept until then; False if that is done already."""
+        return self._settle(error, "drop")
+
+    def _settle(self, error: str, what: What) -> bool:
+        store, engine = self.log.store, self._engine
+        if engine is None or self._over.is_set():
+            return settle_at_rest(store, error, what)
+        done = settle(store, error, what)
+        if done:
+            engine.restart(parse_error(store, error).instance, lambda: None)
+        return done
 
     def result(self, sink: str) -> pa.Table:
         """What a `collect()` sink has got so far, by whatever run on this log, in whatever process; without columns

@@ -78,6 +78,6 @@ def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> Ope
         taken=taken,
         out=sum(last.values()),
         lag=lag,
-        open_sets=len(image.sets),
+        open_sets=sum(opened.cause != "parked" for opened in image.sets.values()),
         errors=last.get(ERRORS, 0),
     )

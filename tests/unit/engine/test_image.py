@@ -146,6 +146,8 @@ _CHANGES: dict[str, Any] = {
     "opened": {ONE: OpenSet("H")},
     "members": {ONE: [taken(1)]},
     "due": {ONE: "ready"},
+    "parked": [ONE],
+    "settled": [Ssn(1)],
     "done": [ONE],
     "finished": [Finished(ONE, "H", (taken(1),))],
     "state": b"",

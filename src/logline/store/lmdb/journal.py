@@ -11,7 +11,17 @@ import pyarrow as pa
 from logline.engine import codec
 from logline.engine.image import Answer, Finished, Head, Image, Member, Needs, Output, Position, Step, own_id
 from logline.errors import Collected, EngineError, Fenced, LogError
-from logline.names import ChannelName, Incarnation, InsetId, InstanceName, PartitionName, PortName, Serial, Ssn
+from logline.names import (
+    ERRORS,
+    ChannelName,
+    Incarnation,
+    InsetId,
+    InstanceName,
+    PartitionName,
+    PortName,
+    Serial,
+    Ssn,
+)
 from logline.store.encoding import FORMAT
 from logline.store.faults import point
 from logline.store.lmdb import kept, payloads, rows
@@ -70,6 +80,7 @@ def load_image(txn: lmdb.Transaction) -> Image:
         image.answers.setdefault(answer.serial, []).append(answer)
     for key, value in scan(txn, b"f"):
         image.failures[Serial(rows.read_number(key[1:]))] = rows.read_failure(value)
+    image.settled = {Ssn(rows.read_number(key[1:])) for key, _ in scan(txn, b"q")}
     image.written = dict(rows.unpack(v) for _, v in scan(txn, b"w"))
     image.reads = {PartitionName(p): r for p, r in (rows.read_progress(v) for _, v in scan(txn, b"r"))}
     image.segments = {segment.number: segment for segment in kept.segments(txn)}
@@ -181,6 +192,11 @@ class LmdbJournal:
             key = b"s" + rows.number(serial)
             opened, _ = rows.read_set(get(txn, key))
             rows.put(txn, key, rows.set_value(opened.id, cause, dues))
+        for serial in step.parked:
+            key = b"s" + rows.number(serial)
+            opened, _ = rows.read_set(get(txn, key))
+            rows.put(txn, key, rows.set_value(opened.id, "parked", 0))
+            self._drop_work(txn, serial)
         made = kept.made_by(step.outputs, step.kept)
         for finished in step.finished:
             for member in finished.members:
@@ -221,11 +237,22 @@ class LmdbJournal:
             kept.put_set(txn, Finished(serial, opened.id, tuple(opened.members)), made)
         txn.delete(b"f" + rows.number(serial))
 
+    @staticmethod
+    def _drop_work(txn: lmdb.Transaction, serial: Serial) -> None:
+        """What was kept for the generation of a set that is parked."""
+        for answer_key in [k for k, _ in scan(txn, b"a" + rows.number(serial))]:
+            txn.delete(answer_key)
+        txn.delete(b"f" + rows.number(serial))
+
     def _collect(self, txn: lmdb.Transaction, step: Step, heads: dict[PortName, Head]) -> None:
         for port, (base, pinned) in step.collected.items():
             head = heads[port]
             collect(txn, port, head, base, pinned)
-            self._env.recent.drop(port, (s for s in (*head.pinned, *range(head.base, base)) if s not in pinned))
+            gone = [ssn for ssn in (*head.pinned, *range(head.base, base)) if ssn not in pinned]
+            if port == ERRORS:
+                for ssn in gone:
+                    txn.delete(rows.settled_key(ssn))
+            self._env.recent.drop(port, gone)
             for ssn in head.pinned - pinned:
                 txn.delete(b"k" + rows.hashed(port) + rows.number(ssn))
             for ssn in pinned - head.pinned:

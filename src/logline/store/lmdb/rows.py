@@ -6,6 +6,7 @@ A commit writes what changed, never the whole image. One key space, told apart b
     p  channel -> position          h  port -> head            k  port, SSN -> pinned
     s  serial -> set                m  serial, n -> member     x  channel, SSN, serial -> (index of members)
     t  id -> timer                  a  serial, row, n -> answer f  serial -> failure
+    q  SSN -> (settled error)
     w  target -> written            r  partition -> progress   c  channel -> event clock
     $  port, n -> Arrow schema      E  port, SSN -> events     D  channel, SSN, serial -> membership of a done set
     g  n -> segment of history      G  segment, commit -> what of it that commit finished
@@ -200,10 +201,17 @@ def plain_puts(step: Step) -> Iterator[tuple[bytes, bytes]]:
             yield answer_key(b"a", answer), pack(answer)
     for serial, failure in step.failures.items():
         yield b"f" + number(serial), pack((failure.kind, failure.message, failure.traceback, failure.retryable))
+    for ssn in step.settled:
+        yield settled_key(ssn), b""
     for target, count in step.written.items():
         yield b"w" + hashed(target), pack((target, count))
     for partition, progress in step.reads.items():
         yield b"r" + hashed(partition), pack((partition, *progress))
+
+
+def settled_key(ssn: int) -> bytes:
+    """An event on port `errors` that was retried or dropped."""
+    return b"q" + number(ssn)
 
 
 def answer_key(kind: bytes, answer: Answer) -> bytes:

@@ -29,11 +29,11 @@ from logline.engine.image import (
 )
 from logline.engine.results import Failure
 from logline.engine.spec import write_port
-from logline.names import OUT, ChannelName, InsetId, PartitionName, PortName, Serial, Ssn, TargetName
+from logline.names import ERRORS, OUT, ChannelName, InsetId, PartitionName, PortName, Serial, Ssn, TargetName
 from logline.testing.conformance.model import Model, row
 
 CHANNELS = (ChannelName("orders.out>hourly.in"), ChannelName("refunds/2.late>hourly.in"))
-PORTS = (OUT, PortName("late"))
+PORTS = (OUT, PortName("late"), ERRORS)
 TARGET = TargetName("store")
 WRITES = write_port(TARGET)
 EFFECT = PortName("effect")
@@ -145,7 +145,7 @@ def _make_due(draw: Draw, model: Model, step: Step) -> None:
 
 
 def _due_sets(model: Model, step: Step) -> list[Serial]:
-    gone = set(step.done)
+    gone = {*step.done, *step.parked}
     return [serial for serial in (*model.image.due, *step.alone, *step.due) if serial not in gone]
 
 
@@ -188,6 +188,22 @@ def _history(draw: Draw, model: Model, step: Step) -> None:
         lows = draw(st.dictionaries(st.sampled_from(CHANNELS), st.integers(1, 9)))
         began, at = sorted(draw(st.tuples(st.integers(0, 2**50), st.integers(0, 2**50))))
         step.segment = Segment(number, began, at, ports, lows)  # type: ignore[arg-type]
+
+
+def _park(draw: Draw, model: Model, step: Step) -> None:
+    """Due sets are set aside; sets that were set aside before are retried (a new set, due) or dropped."""
+    known = _due_sets(model, step)
+    for serial in draw(st.lists(st.sampled_from(known), max_size=2, unique=True)) if known else []:
+        step.park(serial)
+    aside = [serial for serial, opened in model.image.sets.items() if opened.cause == "parked"]
+    for serial in draw(st.lists(st.sampled_from(aside), max_size=2, unique=True)) if aside else []:
+        step.done.append(serial)
+        if draw(st.booleans()):
+            again = _next_serial(model, step)
+            step.open(again, model.image.sets[serial].id, model.image.sets[serial].members)
+            step.due[again] = "fired"
+    unsettled = [ssn for ssn in model.rows.get(ERRORS, ()) if ssn not in model.image.settled]
+    step.settled += draw(st.lists(st.sampled_from(unsettled), max_size=2, unique=True)) if unsettled else []
 
 
 # ---- outputs ----------------------------------------------------------------------------------------------------
@@ -295,6 +311,7 @@ _PARTS: tuple[Part, ...] = (
     _take_in,
     _make_due,
     _answer,
+    _park,
     _generate,
     _emit,
     _stage,

@@ -14,7 +14,7 @@ from logline.engine import actions as do
 from logline.engine import codec
 from logline.engine.image import Image, Output, Position, own_id
 from logline.engine.operating import OperatorMachine
-from logline.engine.spec import InstanceSpec, write_port
+from logline.engine.spec import InstanceSpec, again_channel, write_port
 from logline.graph.states import decode_state
 from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName
 from logline.runtime.life import Life
@@ -46,6 +46,10 @@ class Checks:
         self.ghost: dict[tuple[InstanceName, PortName], dict[Ssn, Output]] = {}
         self._before: dict[InstanceName, Image] = {}
         self._generated: Counter[tuple[InstanceName, int]] = Counter()
+        self.errors: set[tuple[InstanceName, Ssn]] = set()
+        """Events on ports `errors` that nobody has retried or dropped."""
+        self._retried: set[tuple[InstanceName, Ssn]] = set()
+        self._dropped: set[tuple[InstanceName, Ssn]] = set()
         self._memberships: dict[InstanceName, set[tuple[ChannelName, Ssn, Serial]]] = {}
 
     # ---- around an action -----------------------------------------------------------------------------
@@ -123,6 +127,14 @@ class Checks:
         if overdue and not wakes and not machine.outbox.blocked():
             raise Violation(f"OVERDUE {spec.name} {overdue}")
 
+    def settled(self, name: InstanceName, ssn: Ssn, *, retried: bool, at_once: bool) -> None:
+        """An error was retried, or dropped. Of rejected rows that are on their way it may be asked again."""
+        if (name, ssn) in self._dropped | self._retried:
+            raise Violation(f"SETTLED {name}.errors:{ssn} twice")
+        (self._retried if retried else self._dropped).add((name, ssn))
+        if at_once:
+            self.errors.discard((name, ssn))
+
     # ---- after a commit -------------------------------------------------------------------------------
 
     def after_commit(self, name: InstanceName) -> None:
@@ -169,8 +181,21 @@ class Checks:
                 raise Violation(f"AFTER-END {name}.{port}")
             if len(ghost) > head.last:
                 raise Violation(f"LOG-SHRUNK {name}.{port} to {head.last}")
-            if port == ERRORS and head.base > 1:
-                raise Violation(f"COLLECTED-NEEDED {name}.errors below {head.base}: nobody has retried it yet")
+            if port == ERRORS:
+                self._check_errors(name, image, rows)
+
+    def _check_errors(self, name: InstanceName, image: Image, rows: Mapping[Ssn, Output]) -> None:
+        """R12: an error is there until it is retried or dropped, and until its rows have come out anew."""
+        handled = self._retried | self._dropped
+        for ssn, row in self.ghost[name, ERRORS].items():
+            if not row.end and (name, ssn) not in handled:
+                self.errors.add((name, ssn))
+                if ssn not in rows or ssn in image.settled:
+                    raise Violation(f"COLLECTED-NEEDED {name}.errors:{ssn}: nobody has retried or dropped it")
+        again = again_channel(name)
+        for member in (m for opened in image.sets.values() for m in opened.members if m.channel == again):
+            if member.ssn not in rows:
+                raise Violation(f"COLLECTED-NEEDED {name}.errors:{member.ssn}: its rows are on their way")
 
     def _check_progress(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
         """R4, R8, R11: positions and write positions never go back, nor beyond what there is."""
@@ -205,9 +230,11 @@ class Checks:
         for serial, opened in image.sets.items():
             if serial > image.serial or not opened.members:
                 raise Violation(f"SET {name} {serial} of {image.serial}: {opened}")
-            if opened.cause is not None and serial not in image.due:
+            if opened.cause not in (None, "parked") and serial not in image.due:
                 raise Violation(f"DUE {name} set {serial} is due and not in the list")
             for member in opened.members:
+                if member.channel == again_channel(name):
+                    continue
                 if member.ssn > image.positions.get(member.channel, Position()).ssn:
                     raise Violation(f"MEMBER {name} {member} above the position")
         open_ids = [o.id for o in image.sets.values() if o.cause is None]
@@ -234,7 +261,7 @@ class Checks:
         if before is None or not spec.ordered:
             return
         rank = {serial: index for index, serial in enumerate(before.due)}
-        left = [serial for serial in before.due if serial in image.sets]
+        left = [serial for serial in before.due if serial in image.due]
         if left != before.due[len(before.due) - len(left) :]:
             raise Violation(f"ORDER {name}: of the due sets {before.due} there are left {left}")
         for port in (*spec.ports, *map(write_port, spec.targets)):
@@ -326,12 +353,20 @@ class Checks:
                 parts.op.check(inputs, outputs)  # type: ignore[union-attr]
             for port in (*spec.ports, *map(write_port, spec.targets)):
                 kept = self.store.read(name).stored(port)
-                if kept and port not in spec.keep:
+                if port == ERRORS:
+                    ghost = self.ghost.get((name, ERRORS), {})
+                    handled = self._retried | self._dropped
+                    wanted = sorted(s for s, row in ghost.items() if row.end or (name, s) not in handled)
+                    if list(kept) != wanted:
+                        raise Violation(f"KEPT {name}.errors: {kept}, not handled are {wanted}")
+                elif kept and port not in spec.keep:
                     raise Violation(f"KEPT {name}.{port}: {kept}, and all have left")
             for target, sink in (parts.sinks or {}).items():
                 rows = self.ghost[name, write_port(target)]
                 sink.check([rows[s].payload for s in sorted(rows)])  # type: ignore[attr-defined]
 
     def _records(self, name: InstanceName, port: PortName) -> list[Any]:
+        """All records that ever were on the port; of errors, those that did not come out anew."""
         rows = self.ghost.get((name, port), {})
-        return [record for s in sorted(rows) if not rows[s].end for record in rows[s].payload]
+        gone = {s for n, s in self._retried if n == name} if port == ERRORS else set()
+        return [record for s in sorted(rows) if not rows[s].end and s not in gone for record in rows[s].payload]

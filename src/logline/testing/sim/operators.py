@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from logline.engine import codec
-from logline.graph.operator import Context, Emit, Event, Operator, Write
+from logline.graph.operator import Context, Emit, Event, Operator, Reject, Write
 from logline.names import InsetId
 from logline.testing.sim.outside import PaidService, Violation
 from logline.testing.sim.plain import Record, Records
@@ -64,6 +64,17 @@ class Pick(SimOperator):
 
     def check(self, inputs: Ports, outputs: Ports) -> None:
         same(self.name, every(outputs), [r for r in every(inputs) if r[1] % 4 != 3])
+
+
+class Choosy(SimOperator):
+    """Stateless: rejects records by chance; another try may take them."""
+
+    def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        liked = [ctx.random.random() < 0.7 for _ in acc]
+        yield tuple(r for r, good in zip(acc, liked, strict=True) if good)
+        for record, good in zip(acc, liked, strict=True):
+            if not good:
+                yield Reject((record,), "by chance")  # type: ignore[arg-type]
 
 
 @dataclass

@@ -47,5 +47,8 @@ class PlainPayloads:
         rows = tuple(record for batch in members for record in batch)
         return Produced(ERRORS, rows, len(rows), _size(rows))
 
+    def rejected(self, batch: Any) -> Any:
+        return batch
+
     def greatest_time(self, port: PortName, batch: Any) -> int | None:
         return max((record[1] for record in batch), default=None)

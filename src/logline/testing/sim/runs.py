@@ -53,6 +53,7 @@ class Tally:
             f"zombies {self.counts['zombie'] + self.counts['zombie paused']}, fenced {self.counts['fenced']}",
             f"late writes {self.counts['late write']}, bells lost {self.counts['bell lost']}",
             f"commit answers lost {self.counts['answer lost']}, journals swept {self.counts['swept']}",
+            f"errors retried {self.counts['retried']}, dropped {self.counts['dropped']}",
             "",
             f"{'killed at':<16} {'before':>8} {'after':>8}",
         ]

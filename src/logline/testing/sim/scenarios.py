@@ -17,6 +17,7 @@ from logline.names import ERRORS, IN, InstanceName, LogId, OperatorName, PortNam
 from logline.runtime.parts import Parts, parts_of
 from logline.testing.sim.operators import (
     Blocks,
+    Choosy,
     Dropper,
     Flaky,
     Mirror,
@@ -170,7 +171,9 @@ def drawn(seed: int) -> Scenario:
         kind = rnd.choice(_KINDS)
         streams.append(make.source(f"source{index}", make_source(kind, rnd, f"s{index}_", rnd.randint(3, 7))))
     for index in range(rnd.randint(1, 4)):
-        kind_of = rnd.choice((Pick, Blocks, Pairs, Windows, Patient, Rows, Flaky, Dropper, Mirror))
+        kind_of: type[SimOperator] = rnd.choice((Pick, Blocks, Pairs, Windows, Patient, Rows, Flaky, Dropper, Mirror))
+        if kind_of is Pick and seed % 2:
+            kind_of = Choosy
         _add_middle(make, f"op{index}", kind_of, streams, used, rnd)
     loose = [s for s in streams if s not in used]
     for index, feeds in enumerate([loose] if rnd.random() < 0.5 else [loose[0::2], loose[1::2]]):

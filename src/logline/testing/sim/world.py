@@ -17,8 +17,9 @@ from random import Random
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.errors import LoglineError
-from logline.names import InstanceName
+from logline.engine.settling import drop_step, retry_step
+from logline.errors import Collected, LogError, LoglineError
+from logline.names import ERRORS, InstanceName, Ssn
 from logline.runtime.hands import Key, LoopHands
 from logline.runtime.inline import sweep
 from logline.runtime.life import Life
@@ -107,6 +108,8 @@ class World:
         self.finished: set[InstanceName] = set()
         self._wakes: list[tuple[int, int, Actor]] = []
         self._late: list[Callable[[], object]] = []
+        self._user = Random(seed + 1)
+        """Whoever looks at errors; with chance of its own, so that a schedule without errors stays what it is."""
         for name in parts:
             actor = self._spawn(name)
             if self.faults.late_start and self.rnd.random() < self.faults.late_start:
@@ -202,6 +205,8 @@ class World:
             return
         if rnd.random() < 0.01:
             self._sweep()
+        if self.checks.errors and self._user.random() < 0.03:
+            self._settle_error(*self._user.choice(sorted(self.checks.errors)))
         awake = [a for a in self.actors if not a.paused and (a.todo or a.arriving)]
         if not awake:
             self._idle()
@@ -359,6 +364,34 @@ class World:
         sweep(self.parts[name], self.store, lambda: self.now)
         self.counts["swept"] += 1
         self.checks.after_commit(name)
+
+    def _settle_error(self, name: InstanceName, ssn: Ssn) -> None:
+        """Somebody retries or drops an error, under a claim that fences the life; some are killed halfway. Now and
+        then they ask twice. The supervisor begins a new life."""
+        try:
+            (error,) = self.store.read(name).pick(ERRORS, [ssn])
+        except Collected:
+            return  # retried before, and gone
+        journal = self.store.claim(name)
+        retry = self._user.random() < 0.7
+        try:
+            image, stateless = journal.image, self.parts[name].spec.stateless
+            step = drop_step(image, name, error)
+            if retry:
+                step = retry_step(image, name, error, stateless=stateless)
+        except LogError:
+            self.counts["can't be retried"] += 1
+        else:
+            if not step.empty and self._user.random() < 0.9:
+                step.number = journal.image.commits + 1
+                journal.commit(step)
+                self.counts["retried" if retry else "dropped"] += 1
+                self.checks.settled(name, ssn, retried=retry, at_once=bool(step.settled))
+                self.checks.after_commit(name)
+        actor = self.newest[name]
+        if name not in self.finished and actor.life.journal is not None:
+            actor.dismissed = True
+            self._spawn(name)
 
     # ---- time -----------------------------------------------------------------------------------------
 

@@ -1,0 +1,41 @@
+"""`logline errors`: dead letters of a pipeline that runs in other processes, retried and dropped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.harness import PATIENCE, logline, started, until, write_sales
+
+import logline as ll
+
+
+def test_errors_are_listed_shown_retried_and_dropped(tmp_path: Path) -> None:
+    path = write_sales(tmp_path, go=False)
+    path.write_text(path.read_text().replace('"priced", priced)', '"priced", priced, on_error="divert")'))
+    (tmp_path / "prices.py").write_text(
+        "from pathlib import Path\n\n\ndef price(n):\n"
+        "    if n in (3, 4) and not (Path(__file__).parent / 'fixed').exists():\n"
+        "        raise ValueError(f'no price for {n}')\n    return 2 * n\n"
+    )
+    log = tmp_path / "log"
+    child = started("run", path, "--log", log, "--engine", "processes")
+    until((log / "graph.json").exists)
+    opened = ll.open_log(f"lmdb:{log}")
+    until(lambda: opened.errors().num_rows == 2)
+    text = logline("errors", log).stdout
+    assert "priced.errors:1  orders:4   1       ValueError: no price for 3" in text
+    assert "raise ValueError(f'no price for {n}')" in logline("show", log, "priced.errors:1").stdout
+    (tmp_path / "fixed").touch()
+    assert logline("errors", log, "retry", "priced.errors:1").stdout == "priced.errors:1 is retried\n"
+    assert logline("errors", log, "drop", "all").stdout == "priced.errors:2 is dropped\n"
+    assert json.loads(logline("errors", log, "--format", "json").stdout) == []
+    assert logline("errors", log, "retry").returncode == 2
+    missing = logline("errors", log, "retry", "priced:9")
+    assert missing.returncode == 1 and "has put out 1..2" in missing.stderr
+    (tmp_path / "go").touch()
+    _, said = child.communicate(timeout=PATIENCE)
+    assert child.returncode == 0, said
+    done = ll.open_log(f"lmdb:{log}")
+    totals = [done.read(f"blocks:{n}")["total"][0].as_py() for n in range(1, 5)]
+    assert sum(totals) == sum(2 * n for n in range(40) if n != 4)
