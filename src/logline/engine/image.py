@@ -293,6 +293,8 @@ class Step:
         of one event go into a run, unless outputs of later sets may come before theirs (not `ordered`)."""
         if serial in self.parked:
             self.parked.remove(serial)
+            if serial not in self.alone:  # it is remembered with the others that are done, once
+                self.finished = [known for known in self.finished if known.serial != serial]
         alone = self.alone.pop(serial, None)
         if alone is not None:
             if traced and ordered:

@@ -11,14 +11,14 @@ from collections import deque
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Answer, Image, Output, Position, Step
+from logline.engine.image import Answer, Finished, Image, Output, Position, Step
 from logline.engine.inbox import Inbox
 from logline.engine.machine import Machine
 from logline.engine.results import Failure, Result
 from logline.engine.spec import InstanceSpec, again_channel
 from logline.engine.writing import Writes
 from logline.graph.operator import Cause
-from logline.names import ERRORS, ChannelName, Serial, Ssn, TargetName
+from logline.names import ChannelName, Serial, Ssn, TargetName
 
 SHORT, LONG = 10_000, 40_000
 """Microseconds that a run of events should take from intake to outputs."""
@@ -53,7 +53,7 @@ class OperatorMachine(Machine):
         self._answers: dict[Serial, list[Answer]] = {}
         self._tries: dict[Serial, int] = {}
         self._retry_at: dict[Serial, int] = {}
-        self._diverted: set[Serial] = set()
+        self._diverted: dict[Serial, Finished] = {}
         """Sets that failed for good, and are not logged as such yet."""
         self._parked: set[Serial] = set()
         self._again = again_channel(spec.name)
@@ -253,11 +253,10 @@ class OperatorMachine(Machine):
             made = made or produced.port in self.spec.traced_out
         if serial in self._retried:  # whatever came of them: if they failed again, they are in a new error
             step.settled.append(self._retried.pop(serial))
-            self._diverted.discard(serial)
-        if serial in self._diverted:
-            self._diverted.remove(serial)
-            self._parked.add(serial)
-            step.park(serial)
+            self._diverted.pop(serial, None)
+        diverted = self._diverted.pop(serial, None)
+        if diverted is not None:
+            self._park(diverted, step, made=made)
         else:
             traced = self._traces and self.retention.close(serial, step, made=made)
             step.close(serial, traced=traced, ordered=self.spec.ordered)
@@ -266,6 +265,17 @@ class OperatorMachine(Machine):
             self._answers.pop(serial, None)
         if self._tries:
             self._tries.pop(serial, None)
+
+    def _park(self, diverted: Finished, step: Step, *, made: bool) -> None:
+        """The set stays, with its members; where lineage is captured, its event has its history at once."""
+        serial = diverted.serial
+        if self._traces and self.retention.close(serial, step, made=made):
+            if serial in step.alone:
+                step.reach_down({m.channel: m.ssn for m in diverted.members})
+            step.finished.append(diverted)
+            step.kept.append(serial)
+        self._parked.add(serial)
+        step.park(serial)
 
     def _on_failure(self, serial: Serial, failure: Failure) -> None:
         """An exception is not a crash: retry, then `on_error`."""
@@ -286,7 +296,7 @@ class OperatorMachine(Machine):
 
     def _on_diverted(self, stimulus: on.Diverted) -> None:
         self._results[stimulus.serial] = Result(stimulus.serial, (stimulus.output,))
-        self._diverted.add(stimulus.serial)
+        self._diverted[stimulus.serial] = Finished(stimulus.serial, stimulus.inset, stimulus.members)
         self._finish()
 
     # ---- calls (R9) -----------------------------------------------------------------------------------
@@ -345,9 +355,7 @@ class OperatorMachine(Machine):
             for port in self.spec.ports:
                 self.pending.outputs.append(self.outbox.end(port))
             for serial in sorted(self._parked):  # after the end nothing can be put out any more
-                made = ERRORS in self.spec.traced_out
-                traced = self._traces and self.retention.close(serial, self.pending, made=made)
-                self.pending.close(serial, traced=traced, ordered=self.spec.ordered)
+                self.pending.close(serial, traced=False)
             self._parked.clear()
         for at in (self._desk_wake, min(self._retry_at.values(), default=None)):
             if at is not None:

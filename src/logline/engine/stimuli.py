@@ -87,10 +87,12 @@ class Generated(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class Diverted(Stimulus):
-    """The event for port `errors` is made."""
+    """The event for port `errors` is made, of this set with these members."""
 
     serial: Serial
     output: Produced
+    inset: InsetId
+    members: tuple[Member, ...]
 
 
 @dataclass(frozen=True, slots=True)

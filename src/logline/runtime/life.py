@@ -213,7 +213,7 @@ class Life:
         names = [str(own_id(member)) for member in known.members]
         output = self.parts.payloads.diverted(known.name(), batches, names, action.failure)
         self.desk.drop(action.serial)
-        yield on.Diverted(action.serial, output)
+        yield on.Diverted(action.serial, output, known.name(), tuple(known.members))
 
     def _discard(self, action: do.Discard) -> Iterable[on.Stimulus]:
         assert self.desk is not None
