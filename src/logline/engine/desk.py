@@ -56,10 +56,10 @@ class Services:
     """The greatest event time in a batch of that port, in microseconds; None if it has none."""
     encode_state: Callable[[Any], bytes]
     decode_state: Callable[[bytes], Any]
-    rejected: Callable[[Any], Any] = lambda payload: payload
-    """The rows of an event on port `errors`."""
     stubs: Mapping[str, Any] = field(default_factory=dict)
     """Tests: what `ctx.call` gives, by the name of the function: a value, or a function to call instead."""
+    rejected: Callable[[Any], Any] = lambda payload: payload
+    """The rows of an event on port `errors`."""
 
 
 class UserError(Exception):

@@ -74,8 +74,8 @@ class Life:
                 parts.payloads.greatest_time,
                 encode_state,
                 lambda raw: decode_state(raw, state) if state is not None else None,
-                parts.payloads.rejected,
                 stubs or {},
+                parts.payloads.rejected,
             )
             self.desk = Desk(parts.spec, op, services, lateness=parts.lateness, idle=parts.idle)
             bench = Bench(op, self.desk, services, parts.payloads, report, parts.retry_on)
