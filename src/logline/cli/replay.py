@@ -20,7 +20,7 @@ def replay(
     ] = "",
     ask: Annotated[bool, typer.Option("--ask", help="Call the outside again; by default the log answers.")] = False,
 ) -> None:
-    """Run an operator again on exactly the input set that made an event, and compare.
+    """Run an operator again on what made an event, and compare.
 
     It runs here, in the foreground: a breakpoint in its code works. Nothing is logged, sent or written. The exit code
     is 1 if something else comes out.
