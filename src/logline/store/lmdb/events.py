@@ -49,19 +49,33 @@ class Packer:
     def together(self, outputs: Iterable[Output], alone: Collection[PortName]) -> list[Item]:
         """Runs of small events share a row, but for those of the ports `alone`."""
         found: list[Item] = []
-        runs: dict[PortName, tuple[int, list[Output], int]] = {}
+        runs: dict[PortName, list[Output]] = {}
+        sizes: dict[PortName, int] = {}
         for output in outputs:
-            port, schema = output.port, self._schema(output)
-            at, run, size = runs.get(port, (0, [], 0))
-            size += output.nbytes
-            small = size <= TOGETHER and len(run) < MOST and schema not in (payloads.NONE, payloads.STREAM)
-            if run and not (small and schema == at and port not in alone):
-                found.append(self._row(run, at))
-                run, size = [], output.nbytes
-            run.append(output)
-            runs[port] = (schema, run, size)
-        found += (self._row(run, at) for at, run, _ in runs.values())
+            port, nbytes = output.port, output.nbytes
+            run = runs.get(port)
+            if run is None:
+                runs[port], sizes[port] = [output], nbytes
+            elif sizes[port] + nbytes <= TOGETHER and len(run) < MOST and not output.end and port not in alone:
+                run.append(output)
+                sizes[port] += nbytes
+            else:
+                found += self._rows(run)
+                runs[port], sizes[port] = [output], nbytes
+        for run in runs.values():
+            found += self._rows(run)
         return found
+
+    def _rows(self, run: list[Output]) -> list[Item]:
+        schema = self._schema(run[0])
+        if len(run) == 1:
+            return [self._row(run, schema)]
+        if schema != payloads.STREAM:
+            try:  # Arrow compares the schemas as it goes along, faster than it could be done here
+                return [self._row(run, schema)]
+            except pa.ArrowInvalid:
+                pass
+        return self.alone(run)
 
     def _row(self, run: list[Output], schema: int) -> Item:
         if schema == payloads.NONE:
