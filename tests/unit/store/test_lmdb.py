@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -208,4 +209,16 @@ def test_what_killed_processes_had_begun_to_write_goes(tmp_path: Path) -> None:
     dead.write_text("{")
     lease.release()
     assert not dead.exists() and living.exists()
+    store.close()
+
+
+def test_the_bells_of_killed_processes_go(tmp_path: Path) -> None:
+    store = LmdbStore(tmp_path / "log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
+        dead.bind(str(store.folder / "bells" / "hourly"))  # closed and not unlinked, as by a kill
+    stop = store.on_bell(ORDERS, lambda: None)
+    lease = store.lease("one")
+    assert [path.name for path in (store.folder / "bells").iterdir()] == [ORDERS]
+    lease.release()
+    stop()
     store.close()

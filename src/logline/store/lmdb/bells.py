@@ -64,6 +64,22 @@ class Bells:
         os.close(self._fd)
 
 
+def clear(folder: Path) -> None:
+    """Removes the bells of processes that were killed: nobody hears them any more."""
+    if not folder.exists():
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for name in os.listdir(fd):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe, contextlib.suppress(FileNotFoundError):
+                try:
+                    probe.connect(f"/proc/self/fd/{fd}/{name}")
+                except ConnectionRefusedError:
+                    os.unlink(name, dir_fd=fd)
+    finally:
+        os.close(fd)
+
+
 class _Listener:
     def __init__(self, path: str) -> None:
         self.calls: list[Callable[[], None]] = []

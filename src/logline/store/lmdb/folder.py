@@ -23,7 +23,7 @@ from typing import Any, Literal
 from logline.errors import LogError, LogInUse
 from logline.names import InstanceName, LogId
 from logline.store.encoding import FORMAT
-from logline.store.lmdb.bells import Bells
+from logline.store.lmdb.bells import Bells, clear
 from logline.store.lmdb.environment import Environment, acquire, release
 from logline.store.lmdb.journal import LmdbJournal, LmdbReader
 from logline.store.lmdb.mail import FileMailbox
@@ -88,7 +88,7 @@ class LmdbLease:
             for stale in folder.glob("lease.*"):
                 if stale not in (self._note, self._path) and not _locked(stale):
                     stale.unlink(missing_ok=True)
-            _clear_asides(folder)
+            _clear_away(folder)
 
     def held(self) -> bool:
         """Whether no other run has taken it."""
@@ -104,11 +104,13 @@ class LmdbLease:
             self._path.unlink(missing_ok=True)
             os.close(self._file)
             self._file = None
-            _clear_asides(self._note.parent)
+            _clear_away(self._note.parent)
 
 
-def _clear_asides(folder: Path) -> None:
-    """What `write_aside` had begun in processes that were killed."""
+def _clear_away(folder: Path) -> None:
+    """What is left of processes that were killed: files that `write_aside` had begun, and bells. A life that was
+    fenced off may have hung up its own after the next one, and nobody takes that down."""
+    clear(folder / "bells")
     for path in folder.rglob(".*"):
         *_, pid, _thread = path.name.split(".")
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
