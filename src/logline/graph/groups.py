@@ -33,28 +33,40 @@ class Grouping:
         return {**self.groups, **self.on_driver}
 
 
-def group(graph: Graph, room: int | None = None) -> Grouping:
+def group(graph: Graph, room: int | None = None, *, tasks: bool = False) -> Grouping:
     """The groups of a graph, at most `room` of them in processes of their own.
 
+    `tasks`: whether there are tasks to which a source that lives apart can go; it has a group to itself there.
     Raises an OptionError if the groups that the author named need more room than there is.
     """
     named: dict[str, list[OperatorName]] = {}
     pinned: set[str] = set()
     driver: set[str] = set()
+    alone: set[str] = set()
     for name, node in graph.nodes.items():
         key = node.options.group or str(name)
         named.setdefault(key, []).append(name)
-        if node.options.group is not None:
+        lone = tasks and node.source is not None and node.source.apart
+        if lone:
+            alone.add(key)
+        if lone or node.options.group is not None:
             pinned.add(key)
-        if on_driver(node):
+        if not lone and on_driver(node):
             driver.add(key)
+    for key in alone:
+        if len(named[key]) > 1:
+            raise OptionError(
+                f"group {key!r}: each partition of the source among {', '.join(named[key])} is a task of its own, "
+                "which it can't share: take it out of the group"
+            )
     free = [members for key, members in named.items() if key not in pinned | driver]
     fixed = sum(key not in driver for key in pinned)
     least = fixed + bool(free)
     if room is not None and room < least:
         raise OptionError(
             f"pipeline {graph.name!r} needs room for {least} processes at once, and there is room for {room}: "
-            f"{fixed} for the groups that group= names" + (", one for the other operators" if free else "")
+            f"{fixed} for the groups that group= names and for DataFrames"
+            + (", one for the other operators" if free else "")
         )
     if room is not None:
         _fuse(graph, free, room - fixed)

@@ -72,7 +72,7 @@ _MEANING = {
 
 def report(graph: Graph, changes: Changes | None = None, slots: int | None = None) -> Report:
     """The report on a graph that has been validated; `slots` is how many processes there is room for."""
-    grouping = group(graph, slots)
+    grouping = group(graph, slots, tasks=True)
     guarantees: dict[str, str] = {}
     for name, node in graph.nodes.items():
         for target, sink in node.targets.items():
@@ -88,7 +88,7 @@ def report(graph: Graph, changes: Changes | None = None, slots: int | None = Non
 
 
 def _slots(graph: Graph, grouping: Grouping, there: int | None) -> str:
-    wanted = len(group(graph).groups)
+    wanted = len(group(graph, tasks=True).groups)
     text = f"{wanted} for a process per group"
     if wanted > grouping.least:
         text += f", at least {grouping.least}"

@@ -36,8 +36,8 @@ class Group:
 class Ended:
     """How a life ended."""
 
-    over: Literal["finished", "stopped", "fenced"] | None = None
-    """None: it died, or its code failed."""
+    over: Literal["finished", "stopped", "fenced", "handed"] | None = None
+    """`handed`: what is left to read is for the next life. None: it died, or its code failed."""
     error: PipelineFailed | None = None
     """The user's code failed: no crash, and not to be tried again."""
     how: str = "ended without a word"

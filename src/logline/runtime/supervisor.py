@@ -189,6 +189,9 @@ class Supervisor:
             worker.over = ended.over
         elif self._stop_asked:
             worker.over = "stopped"
+        elif ended.over == "handed":
+            worker.crashes = 0
+            self._start(worker)
         elif ended.over == "fenced" and self.lease is not None and not self.lease.held():
             logger.info("group %s was fenced off and ended", worker.group)
             worker.over = "stopped"

@@ -104,9 +104,9 @@ def work(
             unhear()
         report()
         error = engine.error
-        fenced = engine.phase == "stopped" and any(host.over == "fenced" for host in engine.hosts.values())
+        ways = {host.over for host in engine.hosts.values()} if engine.phase == "stopped" else set()
         return {
-            "over": "fenced" if fenced else engine.phase,
+            "over": next((way for way in ("fenced", "handed") if way in ways), engine.phase),
             "error": None if error is None else [error.args[0], error.operator, error.event, error.traceback],
         }
     finally:

@@ -14,20 +14,23 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import cloudpickle
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PythonException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from logline.errors import PipelineFailed
 from logline.names import InstanceName
 from logline.runtime.hosting import Ended, Group, Hear
 from logline.runtime.hosting import Order as Command
 from logline.runtime.processes import outcome
+from logline.spark.jobs import GroupJob, Job, PartitionJob, frame_source
 from logline.spark.slots import busy, slots
+from logline.spark.source import FrameSource
 from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, orders_box, task_of
 from logline.store.lmdb.environment import started
 from logline.store.seam import Store
@@ -39,6 +42,8 @@ MUCH = 1000
 """Reports after which the box is emptied."""
 GONE = 5.0
 """Seconds that a task has to end when it is killed."""
+HEARSAY = 1.0
+"""Seconds that Spark has to tell why a task failed."""
 
 
 class SparkHost:
@@ -51,7 +56,7 @@ class SparkHost:
         self.run = run
         self._store = store
         self._log = log
-        self._frames: dict[str, DataFrame] = {}
+        self._jobs: dict[str, Job] = {}
         self._tenants: dict[str, SparkTenant] = {}
         self._box = store.mail(REPORTS)
         self._box.drop()
@@ -64,17 +69,17 @@ class SparkHost:
 
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> SparkTenant:
         """Submits the group's job, from a thread of its own."""
-        frame = self._frames.get(group.name)
-        if frame is None:
+        job = self._jobs.get(group.name)
+        if job is None:
             self.mail(group.name).drop()
-            frame = self._frames[group.name] = self._frame(group)
-        tenant = SparkTenant(self, group, frame, life, hear, ended)
+            job = self._jobs[group.name] = self._job(group)
+        tenant = SparkTenant(self, group, job, life, hear, ended)
         self._tenants[group.name] = tenant
         tenant.begin()
         return tenant
 
-    def _frame(self, group: Group) -> DataFrame:
-        """The job of a group, prepared once: planning it again would cost a restart a tenth of a second."""
+    def _job(self, group: Group) -> Job:
+        """The job of a group, for all its lives."""
         order = Order(
             self.run,
             group.name,
@@ -88,10 +93,13 @@ class SparkHost:
         context = self.spark.sparkContext
         python, context.pythonExec = context.pythonExec, sys.executable
         try:
-            frame = self.spark.range(0, 1, 1, 1).mapInArrow(task_of(order), SCHEMA)
+            plain = GroupJob(self.spark.range(0, 1, 1, 1).mapInArrow(task_of(order), SCHEMA))
+            if (parts := frame_source(group)) is None:
+                return plain
+            assert isinstance(parts.source, FrameSource)
+            return PartitionJob(parts.source.frame.tasks(task_of(order), SCHEMA), parts, self._store, plain)
         finally:
             context.pythonExec = python
-        return frame
 
     def mail(self, group: str) -> Any:
         """The box from which a group takes its orders."""
@@ -126,7 +134,7 @@ class SparkHost:
         self._thread.join()
         self._unlisten()
         self._box.drop()
-        for group in self._frames:
+        for group in self._jobs:
             self.mail(group).drop()
 
 
@@ -137,14 +145,14 @@ class SparkTenant:
         self,
         host: SparkHost,
         group: Group,
-        frame: DataFrame,
+        work: Job,
         life: int,
         hear: Hear,
         ended: Callable[[Ended], None],
     ) -> None:
         self._host = host
         self._group = group
-        self._frame = frame
+        self._work = work
         self._life = life
         self._hear = hear
         self._ended = ended
@@ -163,11 +171,10 @@ class SparkTenant:
         try:
             context.setJobGroup(self._job, f"logline: {', '.join(self._group.parts)}", interruptOnCancel=True)
             context.setLocalProperty(LIFE, str(self._life))
-            (row,) = self._frame.collect()
-            ended = outcome(json.loads(row[0]))
+            ended = outcome(json.loads(self._work.run()))
         except PythonException as error:
             # Whatever user code does is an outcome, so this is Spark's own Python that can't even begin.
-            ended = Ended(error=PipelineFailed(f"a Spark task can't host {self._group}: {_short(error)}"))
+            ended = Ended(error=PipelineFailed(f"a Spark task can't host {self._group}: {_short(str(error))}"))
         except (Py4JError, PySparkException, OSError) as error:
             ended = self._how(error)
         self._process = None
@@ -180,7 +187,7 @@ class SparkTenant:
         text = str(error)
         if "cancelled" in text:
             return Ended(how="was cancelled")
-        return Ended(how=f"died ({_short(error)})")
+        return Ended(how=f"died ({_short(str(error))})")
 
     # ---- what is heard --------------------------------------------------------------------------------
 
@@ -190,9 +197,27 @@ class SparkTenant:
         if "started" not in letter:
             self._hear(letter)
         elif life > self._newest:
+            first = self._newest < self._life
             self._newest = life
-            how = "died and was brought back by Spark"
+            how = "" if first else f"died{self._why()} and was brought back by Spark"
             self._hear({"started": letter["started"], "how": how})
+
+    def _why(self) -> str:
+        """What Spark says of the task that failed last; it may hear of it a moment after the next one has begun."""
+        context: Any = self._host.spark.sparkContext
+        tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
+        until = time.monotonic() + HEARSAY
+        while time.monotonic() < until:
+            stages = [s for job in tracker.getJobIdsForGroup(self._job) for s in tracker.getJobInfo(job).stageIds]
+            found = []
+            for stage in stages:
+                tasks = store.taskList(stage, 0, MUCH)
+                errors = (tasks.apply(i).errorMessage() for i in range(tasks.size()))
+                found += [str(error.get()) for error in errors if error.isDefined()]
+            if found:
+                return f" ({_short(found[-1])})"
+            time.sleep(HEARSAY / 20)
+        return ""
 
     def look(self, status: Mapping[str, Any]) -> None:
         """The status that lies there, if it is a new one of this job."""
@@ -255,11 +280,12 @@ def alive(spark: SparkSession) -> bool:
         return False
 
 
-def _short(error: Exception) -> str:
+def _short(text: str) -> str:
     """The line that says most."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("An error occurred while calling")]
     telling = [
         line for line in lines if "Fatal Python error" in line or line.startswith(("ModuleNotFound", "Import"))
     ]
     known = telling or [line for line in lines if "exited unexpectedly" in line or "lost" in line] or lines
-    return known[0][:300] if known else type(error).__name__
+    return known[0][:300] if known else "without a word"

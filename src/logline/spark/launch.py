@@ -107,12 +107,12 @@ class _OnSpark:
 def fit(graph: Graph, spark: SparkSession) -> Grouping:
     """The groups of the graph, as many as the session has slots for."""
     there = slots(spark)
-    wanted = group(graph)
+    wanted = group(graph, tasks=True)
     if there is None:
         return wanted
     room = there - bool(wanted.on_driver)  # those run Spark jobs of their own, which need a slot too
     try:
-        found = group(graph, room)
+        found = group(graph, room, tasks=True)
     except OptionError as error:
         need = wanted.least + bool(wanted.on_driver)
         raise OptionError(

@@ -14,16 +14,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from logline.errors import DefinitionError
 from logline.graph.connector import Source
 from logline.spark.held import Held
-from logline.spark.plans import Plan, plan_of
-from logline.spark.types import arrow_schema
+
+if TYPE_CHECKING:  # a task needs nothing of PySpark's, and has no time to import it
+    from pyspark.sql import DataFrame
+
+    from logline.spark.plans import Plan
 
 Batches = Iterator[pa.RecordBatch]
 _WHOLE = "all"
@@ -39,6 +41,11 @@ class FrameSource(Source):
     on_driver = True
 
     def __init__(self, frame: DataFrame) -> None:
+        from pyspark.sql import DataFrame
+
+        from logline.spark.plans import plan_of
+        from logline.spark.types import arrow_schema
+
         given: Any = frame
         if not isinstance(given, DataFrame) or not hasattr(given, "_jdf"):
             raise DefinitionError(f"spark() takes a DataFrame of Spark in this process, not a {type(given).__name__}")
@@ -101,13 +108,13 @@ class Frame:
         text = str(self.given)
         return text if len(text) <= 80 else f"{text[:76]}...]"
 
-    def over(self, fn: Callable[[Batches], Batches], schema: str) -> Any:
-        """The RDD of the JVM that applies `fn` to each partition, prepared once for all jobs on it."""
-        return self._read.mapInArrow(fn, schema)._jdf.javaToPython()
+    def tasks(self, fn: Callable[[Batches], Batches], schema: str) -> DataFrame:
+        """What `fn` makes of each partition."""
+        return self._read.mapInArrow(fn, schema)
 
     def batches(self, index: int) -> Batches:
         """The batches of one partition, brought here."""
-        packed = self._read.mapInArrow(_packed, "batch binary").rdd
+        packed = self.tasks(_packed, "batch binary").rdd
         for (raw,) in packed.context.runJob(packed, iter, [index]):
             with pa.ipc.open_stream(raw) as stream:
                 yield from stream

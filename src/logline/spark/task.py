@@ -11,18 +11,21 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
 import pyarrow as pa
 
-from logline.names import InstanceName
+from logline.names import InstanceName, PartitionName
 from logline.runtime.parent import die_with_parent
+from logline.runtime.parts import for_partition
 from logline.runtime.supervisor import Supervisor, back_off
 from logline.runtime.working import work
 from logline.store.lmdb.environment import started
@@ -35,6 +38,8 @@ REPORTS = "@reports"
 """The box in which the driver hears its tasks."""
 LIFE = "logline.life"
 """The local property of a Spark job that says how often its group has died before."""
+PARTITION = "logline.partition"
+"""The local property that says which partition of a DataFrame the job reads; empty if nothing is left to read."""
 SCHEMA = "outcome string"
 LOOK = 1.0
 """Seconds between two looks for orders without a bell."""
@@ -66,15 +71,14 @@ def task_of(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Re
     def logline(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from logline.spark.task import live
 
-        for _ in batches:
-            pass
-        yield live(plain)
+        yield live(plain, batches)
 
     return logline
 
 
-def live(plain: Mapping[str, Any]) -> pa.RecordBatch:
-    """One life of the group in this process, which Spark may use for something else afterwards."""
+def live(plain: Mapping[str, Any], batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    """One life of the group in this process, which Spark may use for something else afterwards. `batches` are the
+    rows of a DataFrame if the group is its source; for other groups they mean nothing."""
     _die_with_daemon()
     from pyspark import TaskContext
 
@@ -82,9 +86,23 @@ def live(plain: Mapping[str, Any]) -> pa.RecordBatch:
     context = TaskContext.get()
     assert context is not None
     life = int(context.getLocalProperty(LIFE) or 0) + context.attemptNumber()
+    partition = context.getLocalProperty(PARTITION)
     with _surroundings(order):
-        outcome = _live(order, life)
+        if partition is None:
+            outcome = _live(order, life)
+        else:
+            from logline.spark.source import feed
+
+            with feed(batches):
+                outcome = _live(replace(order, parts=_for_partition(order.parts, partition)), life)
     return pa.record_batch({"outcome": [json.dumps(outcome)]})
+
+
+def _for_partition(shipped: bytes, partition: str) -> bytes:
+    """The source, for a life that can read this partition alone."""
+    ((name, parts),) = pickle.loads(shipped).items()
+    narrow: bytes = cloudpickle.dumps({name: for_partition(parts, PartitionName(partition) if partition else None)})
+    return narrow
 
 
 def _live(order: Order, life: int) -> dict[str, Any]:
@@ -118,7 +136,8 @@ def _wait_for_turn(store: Store, order: Order, about: Mapping[str, Any]) -> int:
     """Backs off when lives before this one died young: Spark's own retries come without a pause."""
     before = store.statuses().get(order.group, {})
     young = 0
-    if before.get("run") == order.run and time.time() - before.get("began", 0.0) < Supervisor.soon:
+    died = before.get("phase") not in ("stopped", "finished")
+    if died and before.get("run") == order.run and time.time() - before.get("began", 0.0) < Supervisor.soon:
         young = int(before.get("young", 0)) + 1
     known = {"pid": os.getpid(), "phase": "running", "operators": {}, "quiet": False, "at": time.time()}
     store.put_status(order.group, {**before, **known, **about, "began": time.time(), "young": young})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.graph.graphs import Pass, graph, middle, sink, source
+from tests.unit.graph.graphs import Numbers, Pass, graph, middle, sink, source
 
 from logline.errors import OptionError
 from logline.graph.groups import group
@@ -82,3 +83,20 @@ def test_every_operator_is_in_one_group_and_no_more_groups_than_room(data: st.Da
     for pin in {p for p in pins if p is not None}:
         assert found.groups[pin] == tuple(name for name, p in zip(names, pins, strict=True) if p == pin)
     assert group(g, room) == found
+
+
+class Apart(Numbers):
+    apart = on_driver = True
+
+
+def test_a_source_that_lives_apart_shares_its_tasks_with_nobody() -> None:
+    nodes = [source("a", Apart()), middle("filter"), sink("s")]
+    lone = graph(nodes, "a>filter filter>s")
+    assert group(lone).on_driver == {"a": ("a",)}
+    assert group(lone, 2, tasks=True).groups == {"a": ("a",), "filter+s": ("filter", "s")}
+    with pytest.raises(OptionError, match="needs room for 2 processes"):
+        group(lone, 1, tasks=True)
+    both = NodeOptions(group="both")
+    named = graph([replace(nodes[0], options=both), replace(nodes[1], options=both), nodes[2]], "a>filter filter>s")
+    with pytest.raises(OptionError, match="group 'both': each partition of the source among a, filter is a task"):
+        group(named, tasks=True)
