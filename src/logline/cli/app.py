@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from logline.cli.common import complain
 from logline.cli.control import restart, stop
+from logline.cli.demo import demo
 from logline.cli.errors import errors
 from logline.cli.gc import gc
 from logline.cli.lineage import lineage, sql
@@ -55,6 +56,7 @@ def about() -> None:
 
     \b
     A first look:
+      logline demo                                   a pipeline, an operator killed midway
       logline run sales.py --log lmdb:sales.log      run the pipeline in sales.py, or go on with it
       logline status lmdb:sales.log --watch          from another terminal
       logline show lmdb:sales.log hourly:12          one event, and what became of it
@@ -65,7 +67,7 @@ def about() -> None:
     """
 
 
-for command in (run, check, status, stop, restart, errors, show, lineage, sql, replay, gc):
+for command in (run, check, status, stop, restart, errors, show, lineage, sql, replay, gc, demo):
     app.command()(command)
 
 

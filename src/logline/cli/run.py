@@ -47,10 +47,13 @@ def run(
     from logline.runtime.progress import follow, line
 
     pipeline = load_pipeline(file)
-    settings: dict[str, Any] = {"engine": engine, "durability": durability, "until": until, "takeover": takeover}
-    with pipeline.start(
-        None if log is None else log_url(log), resume="never" if fresh else "auto", **settings
-    ) as run:
+    settings: dict[str, Any] = {"durability": durability, "until": until, "takeover": takeover}
+    if master is not None:
+        from logline.spark.session import session
+
+        settings["spark"] = session(pipeline.name, master=master)
+    resume: Literal["never", "auto"] = "never" if fresh else "auto"
+    with pipeline.start(None if log is None else log_url(log), engine=engine, resume=resume, **settings) as run:
         follow(run, pipeline.name)
         print(line(pipeline.name, run.status()))
 
