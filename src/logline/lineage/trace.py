@@ -115,7 +115,7 @@ def _backward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
 def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
     found.headers[event] = _header(view, event)
     instance, port, ssn = event
-    taken = made = False
+    made = False
     ends: End | None = None
     for channel, (receiver, into) in view.receivers.get((instance, port), ()):
         enabled = view.outputs_enabled(receiver)
@@ -124,7 +124,6 @@ def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
             continue
         reader = view.reader(receiver)
         serials = reader.insets_of(channel, ssn)
-        taken = taken or ssn <= reader.needs(channel).position.ssn
         for serial in serials:
             inset = reader.inset(serial)
             for out, number in reader.made_from(serial, sorted(enabled.outputs)):
@@ -138,16 +137,17 @@ def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
             found.ends[event] = "sink"
         elif ends is not None:
             found.ends[event] = ends
-        elif not taken or _in_open_set(view, event):
+        elif _is_waited_for(view, event):
             found.ends[event] = "open"
         else:
             found.ends[event] = "expired" if found.headers[event] is None else "nothing"
 
 
-def _in_open_set(view: LogView, event: Event) -> bool:
+def _is_waited_for(view: LogView, event: Event) -> bool:
+    """Whether something may still come of it: a receiver has not taken it, or has it in a set that is not done."""
     instance, port, ssn = event
     needs = (view.reader(r).needs(c) for c, (r, _) in view.receivers.get((instance, port), ()))
-    return any(ssn in need.members for need in needs)
+    return any(ssn > need.position.ssn or ssn in need.members for need in needs)
 
 
 def _ways_to(view: LogView, to: Port, direction: Direction) -> set[Port]:
