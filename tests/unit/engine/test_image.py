@@ -105,6 +105,14 @@ def test_events_alone_that_are_generated_in_order_are_one_run() -> None:
     assert step.lone[0].member(Serial(6)) == taken(10)
 
 
+def test_a_run_ends_where_serials_and_ssns_do_not_rise_together() -> None:
+    """Between 5 and 6 another channel's event took a serial, in an earlier step."""
+    step = Step(alone={ONE: taken(5), THREE: taken(6)}, serial=THREE)
+    step.close(ONE, traced=True)
+    step.close(THREE, traced=True)
+    assert step.lone == [Lone(ONE, ORDERS, Ssn(5)), Lone(THREE, ORDERS, Ssn(6))]
+
+
 def test_without_order_an_event_alone_is_a_set_like_any_other() -> None:
     step = Step(alone={ONE: taken(1)}, serial=ONE)
     step.close(ONE, traced=True, ordered=False)
