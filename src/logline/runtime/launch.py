@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -207,8 +207,14 @@ def _refuse_gaps(store: Store, graph: Graph, parts: Mapping[InstanceName, Parts]
         if gone:
             raise PipelineChanged(
                 f"pipeline {graph.name!r} can't go on with this log: source {name!r} has not read all of "
-                f"{', '.join(actions[p] for p in gone)}, and it is gone; bring it back, or take a fresh log"
+                f"{_some(actions[p] for p in gone)}, and it is gone; bring it back, or take a fresh log"
             )
+
+
+def _some(texts: Iterable[str]) -> str:
+    """The first few of what may be thousands."""
+    first, *more = texts
+    return f"{', '.join([first, *more[:2]])}" + (f" and {len(more) - 2} more" if len(more) > 2 else "")
 
 
 def _finished(store: Store, instances: Collection[InstanceName]) -> bool:
