@@ -43,7 +43,7 @@ kills: setup  ## 500 kills of real processes; ARGS="--kills 10000" for more; sto
 mutants: setup  ## break each rule on purpose; every mutant must be caught by a test
 	$(BIN)/python tests/mutants/run.py $(ARGS)
 
-demo: setup  ## LOG.io's Figure 1 with a process per operator, one of them killed midway
+demo: setup  ## LOG.io's Figure 1 on Spark, one operator killed midway (needs Java)
 	$(BIN)/python examples/figure1.py $(ARGS)
 
 bench: setup  ## measure; writes JSON to benchmarks/results

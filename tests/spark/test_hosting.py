@@ -3,6 +3,7 @@ failure. Armed points strike at the same instruction every time; kills from outs
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -190,4 +191,5 @@ def test_without_a_log_it_has_a_temporary_one(
     (folder,) = tmp_path.iterdir()
     assert f"keeps its log in {folder}" in caplog.text
     del run
+    gc.collect()  # who supervises and who is supervised know each other
     assert list(tmp_path.iterdir()) == []

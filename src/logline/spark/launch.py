@@ -57,10 +57,11 @@ def start(
     used = given or session(f"logline {graph.name}")
     try:
         _check_master(used, log)
+        grouping = fit(graph, used)  # what is refused must not touch the log
         folder = tempfile.mkdtemp(prefix="logline-") if log is None else None
         if folder is not None:
             logger.warning("pipeline %r keeps its log in %s: it goes when the run does", graph.name, folder)
-        on_spark = _OnSpark(used, stop=given is None)
+        on_spark = _OnSpark(used, grouping, stop=given is None)
         run = launch.start(
             graph,
             on_spark.make,
@@ -85,14 +86,14 @@ def start(
 class _OnSpark:
     """Makes the engine of one run."""
 
-    def __init__(self, spark: SparkSession, *, stop: bool) -> None:
+    def __init__(self, spark: SparkSession, grouping: Grouping, *, stop: bool) -> None:
         self._spark = spark
+        self._grouping = grouping
         self._stop = stop
         self.made = False
 
     def make(self, graph: Graph, parts: Mapping[InstanceName, Parts], store: Store, log: str, lease: Lease) -> Engine:
         """Groups that fit into the slots, each with its host."""
-        grouping = fit(graph, self._spark)
         host = SparkHost(self._spark, store, log, uuid.uuid4().hex[:8])
 
         def closing() -> None:
@@ -101,7 +102,7 @@ class _OnSpark:
                 self._spark.stop()
 
         self.made = True
-        return Supervisor(launch.on_hosts(grouping, parts, host, ThreadHost(store)), store, lease, closing)
+        return Supervisor(launch.on_hosts(self._grouping, parts, host, ThreadHost(store)), store, lease, closing)
 
 
 def fit(graph: Graph, spark: SparkSession) -> Grouping:

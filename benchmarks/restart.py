@@ -1,0 +1,66 @@
+"""Kill -9 of an operator on Spark until it works again: until the sink behind it writes something new.
+
+- `warm`: a session of `ll.session()`; Spark's own retry forks a worker that has everything imported
+- `cold`: a session without our settings (`local[N]`, PySpark's own daemon); the driver submits the job again
+
+The pipeline runs at 200 events/s, so that an event is never further away than 5 ms.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import logline as ll
+from benchmarks.measure import write
+from benchmarks.paced import kill, spread, steady, times, wait_for_writes
+
+KILLS = int(os.environ.get("RESTART_KILLS", "15"))
+
+
+def measure(spark: SparkSession) -> dict[str, float]:
+    """Seconds from the kill to the first write of what the new life made."""
+    found = []
+    with tempfile.TemporaryDirectory(prefix="logline-bench-") as name:
+        folder = Path(name)
+        with steady(folder).start(f"lmdb:{folder}/log", spark=spark, durability="process") as run:
+            wait_for_writes(folder, 0.0, 100)
+            for _ in range(KILLS):
+                before = run.status().operators["map"].restarts
+                at = kill(run, "map")
+                while run.status().operators["map"].restarts == before:
+                    time.sleep(0.001)
+                time.sleep(6)  # deaths that come sooner count as a crash loop, with its pauses
+                # What was made before the kill is written within a moment; the gap ends with the new life's first.
+                after = [t for t in times(folder) if t > at]
+                gaps = [(b - a, b) for a, b in zip([at, *after], after, strict=False)]
+                found.append(max(gaps)[1] - at)
+            (folder / "on").unlink()
+            run.wait(60)
+    return spread(found)
+
+
+def main() -> None:
+    """Warm, then cold."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = ll.session("restart", **{"spark.ui.enabled": False})
+    result = {"warm": measure(spark)}
+    spark.stop()
+    spark = SparkSession.builder.master("local[8]").config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    result["cold"] = measure(spark)
+    spark.stop()
+    for kind, known in result.items():
+        print(
+            f"{kind:5} p50 {known['p50']:.3f} s   p90 {known['p90']:.3f} s   {known['min']:.3f} - {known['max']:.3f}"
+        )
+    print(write("restart", {"unit": "s", **result}))
+
+
+if __name__ == "__main__":
+    main()

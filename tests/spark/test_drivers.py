@@ -1,0 +1,188 @@
+"""Drivers in processes of their own: killed and resumed, with a session that is not ours, with executors apart."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.chaos.sales_job import pipeline
+from tests.chaos.test_kill_process import expected
+from tests.chaos.test_kill_workers import alive, totals
+from tests.spark.paced import PATIENCE, until
+
+ROOT = Path(__file__).parents[2]
+START = 240
+"""Seconds that a JVM may take on a busy machine."""
+
+
+def spawn(arguments: list[str], folder: Path, **more: str) -> subprocess.Popen[str]:
+    """A driver; its session logs into the test's folder."""
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(folder / "cache"), **more},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def offspring(pid: int) -> list[int]:
+    """All processes below one: the JVM, its Python daemon, the workers."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found, todo = [], [pid]
+    while todo:
+        parent = todo.pop()
+        children = [child for child, of in parents.items() if of == parent]
+        found += children
+        todo += children
+    return found
+
+
+def test_the_driver_is_killed_and_the_run_resumed(spark: SparkSession, tmp_path: Path) -> None:
+    """Its JVM, the daemon and the workers go with it; another driver, on another session, goes on."""
+    log, database = tmp_path / "log", tmp_path / "sales.db"
+    fault = "orders:commit.before:60:0:stop"  # it stands still there, so that there is something left to do
+    process = spawn(["-m", "tests.chaos.sales_job", str(log), str(database), "spark"], tmp_path, LOGLINE_FAULT=fault)
+    try:
+        assert process.stdout is not None
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        assert process.stdout.readline() == "running\n"
+        below = offspring(process.pid)
+        assert set(pids) <= set(below)
+    finally:
+        process.kill()
+        process.communicate()
+    until(lambda: not [pid for pid in below if alive(pid)])
+    run = pipeline(str(database)).run(f"lmdb:{log}", spark=spark, durability="process")
+    assert run.status().phase == "finished"
+    assert totals(database) == expected()
+
+
+SCRIPT = """
+import json, sys
+from pyspark.sql import SparkSession
+import beside
+import logline as ll
+
+spark = SparkSession.builder.master(sys.argv[1]).config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+run = beside.pipeline(sys.argv[2]).start("lmdb:log", durability="process")
+print(json.dumps({"executors": beside.executors(spark)}), flush=True)
+status = run.wait(%d)
+print(json.dumps({"phase": status.phase, "hourly": status.operators["hourly"].restarts}), flush=True)
+spark.stop()
+"""
+BESIDE = '''
+"""A module beside the script: Spark's workers must find it."""
+import os
+from pathlib import Path
+
+from tests.chaos import sales_job
+
+
+class Checked:
+    def __call__(self, batch):
+        (Path.cwd() / "seen").touch()  # a relative path means the same in a worker
+        return batch
+
+
+def pipeline(database):
+    import logline as ll
+
+    p = ll.Pipeline("sales")
+    orders = p.source("orders", ll.sources.batches(sales_job.sales), rows=20)
+    checked = orders.map_batches("checked", Checked())
+    hourly = checked.window("hourly", ll.tumbling("1h", on="date"), by=["item_id"], agg={"total": ("amount", "sum")})
+    hourly.sink("store", sales_job.Sqlite(database))
+    return p
+
+
+def executors(spark):
+    return [int(p.name) for p in Path("/proc").glob("[0-9]*") if _is_executor(p)]
+
+
+def _is_executor(process):
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\\0")
+        return b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and _ours(process)
+    except OSError:
+        return False
+
+
+def _ours(process):
+    while process.name not in ("0", "1"):
+        if process.name == str(os.getpid()):
+            return True
+        process = Path("/proc") / (process / "stat").read_text().rpartition(")")[2].split()[1]
+    return False
+'''
+
+
+def script(folder: Path, master: str, **more: str) -> subprocess.Popen[str]:
+    (folder / "job.py").write_text(SCRIPT % PATIENCE)
+    (folder / "beside.py").write_text(BESIDE)
+    return spawn(["job.py", master, str(folder / "sales.db")], folder, PYSPARK_PYTHON=sys.executable, **more)
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, object]:
+    try:
+        out, _ = process.communicate(timeout=START)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    found: dict[str, object] = json.loads(out.splitlines()[-1])
+    return found
+
+
+def test_a_session_that_is_not_ours(tmp_path: Path) -> None:
+    """Plain local[N] never brings a task back: the driver submits the job again."""
+    fault = "hourly:commit.inside:2,store:write.after:3"
+    found = finish(script(tmp_path, "local[4]", LOGLINE_FAULT=fault))
+    assert found == {"phase": "finished", "hourly": 1}
+    assert totals(tmp_path / "sales.db") == expected()
+    assert (tmp_path / "seen").exists()
+
+
+@pytest.mark.parametrize("fault", ["hourly:commit.inside:2:0:stop"])
+def test_an_executor_is_killed(tmp_path: Path, fault: str) -> None:
+    """Its tasks find room on the other one. The one of `hourly` is killed while `hourly` stands still."""
+    process = script(tmp_path, "local-cluster[2,4,1024]", LOGLINE_FAULT=fault)
+    below: list[int] = []
+    try:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        until(lambda: _stopped_worker(process.pid) is not None)
+        worker = _stopped_worker(process.pid)
+        below = offspring(process.pid)
+        victims = [pid for pid in first["executors"] if worker in offspring(pid)]
+        assert len(victims) == 1
+        os.kill(victims[0], signal.SIGKILL)
+        found = finish(process)
+    finally:
+        process.kill()
+    assert found["phase"] == "finished"
+    assert totals(tmp_path / "sales.db") == expected()
+    until(lambda: not [pid for pid in below if alive(pid)])
+
+
+def _stopped_worker(driver: int) -> int | None:
+    """The Python worker that was stopped at its armed point."""
+    for pid in offspring(driver):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
+                return pid
+        except OSError:
+            continue
+    return None
