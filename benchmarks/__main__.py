@@ -5,7 +5,18 @@ from __future__ import annotations
 import argparse
 import importlib
 
-BENCHMARKS = ("machine", "relay", "hop", "growth", "idle", "restart", "sink_gap", "startup", "lineage_overhead", "lineage_query")
+BENCHMARKS = (
+    "machine",
+    "relay",
+    "hop",
+    "growth",
+    "idle",
+    "restart",
+    "sink_gap",
+    "startup",
+    "lineage_overhead",
+    "lineage_query",
+)
 """The modules of this folder that measure something, each with a `main()`."""
 
 
