@@ -53,7 +53,7 @@ def offspring(pid: int) -> list[int]:
 def test_the_driver_is_killed_and_the_run_resumed(spark: SparkSession, tmp_path: Path) -> None:
     """Its JVM, the daemon and the workers go with it; another driver, on another session, goes on."""
     log, database = tmp_path / "log", tmp_path / "sales.db"
-    fault = "orders:commit.before:60:0:stop"  # it stands still there, so that there is something left to do
+    fault = "orders:commit.before:2:0:stop"  # it stands still there, so that there is something left to do
     process = spawn(["-m", "tests.chaos.sales_job", str(log), str(database), "spark"], tmp_path, LOGLINE_FAULT=fault)
     try:
         assert process.stdout is not None

@@ -1,6 +1,6 @@
 """The log as a data source of Spark: its tables, and the events of a port with their records.
 
-    logline.spark.register(spark)             # a session of logline.session() knows it already
+    logline.spark.register(spark)             # once per session
     spark.read.format("logline").option("log", "lmdb:sales.log").option("table", "event_log").load()
     spark.read.format("logline").option("log", "lmdb:sales.log").option("port", "hourly.out").load()
 

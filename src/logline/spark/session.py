@@ -56,7 +56,7 @@ def session(app: str | None = None, *, master: str | None = None, **conf: Any) -
         return found
     check_java()
     cores = os.cpu_count() or 1
-    master = master or os.environ.get("MASTER") or f"local[{cores + PLACES},{RETRIES}]"
+    master = master or f"local[{cores + PLACES},{RETRIES}]"
     settings = {**_settings(app or "logline", master, cores), **{key: _text(value) for key, value in conf.items()}}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the default is whatever python3 is on the path
     builder = SparkSession.builder.master(master)
@@ -64,15 +64,16 @@ def session(app: str | None = None, *, master: str | None = None, **conf: Any) -
         builder = builder.config(key, value)
     with _quiet():
         try:
-            made = builder.getOrCreate()
+            return builder.getOrCreate()
         except PySparkException as error:
             raise OptionError(f"Spark does not start with master {master!r}: {error}") from error
-    register(made)
-    return made
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `spark.read.format("logline")` known to a session; once more does no harm."""
+    """Makes `spark.read.format("logline")` known to a session; once more does no harm.
+
+    Not part of `session`: Spark starts a Python process for it, which takes seconds.
+    """
     from logline.spark import datasource
 
     datasource.register(spark)
