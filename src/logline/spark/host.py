@@ -40,6 +40,8 @@ LOOK = 0.5
 """Seconds between two looks at what the tasks report, without a bell."""
 MUCH = 1000
 """Reports after which the box is emptied."""
+LONG = 20.0
+"""Seconds after which a task that has room should have begun: a cold Python takes some."""
 GONE = 5.0
 """Seconds that a task has to end when it is killed."""
 HEARSAY = 1.0
@@ -158,6 +160,7 @@ class SparkTenant:
         self._ended = ended
         self._newest = life - 1
         self._process: tuple[int, str] | None = None
+        self._submitted = time.monotonic()
         self._seen = 0.0
         self._job = f"logline-{host.run}-{group.name}-{life}"
         self._thread = threading.Thread(target=self._run, name=f"logline {group.name}", daemon=True)
@@ -267,7 +270,8 @@ class SparkTenant:
             there, taken = slots(spark), busy(spark)
             if there is not None and taken >= there:
                 return f"Spark has {there} slots and runs {taken} tasks; it begins when another job lets go of one"
-            return "Spark has room, its task is about to start"
+            if time.monotonic() - self._submitted > LONG:
+                return "Spark has room for it, but its task does not start; Spark's own log may say why"
         return ""
 
 
