@@ -28,6 +28,7 @@ from logline.engine.machine import Machine
 from logline.engine.operating import OperatorMachine
 from logline.errors import Fenced, PipelineFailed
 from logline.names import ERRORS, InstanceName
+from logline.runtime.arrivals import Arrivals
 from logline.runtime.hands import Key
 from logline.runtime.life import Life
 from logline.runtime.parts import Parts
@@ -93,7 +94,7 @@ class _Host:
         )
         self._worker: _Worker | None = None
         self._committer: _Worker | None = None
-        self._unlisten = engine.store.on_bell(parts.spec.name, lambda: engine.post(self, on.Bell()))
+        self._unlisten = engine.listen(self)
 
     @property
     def machine(self) -> Machine:
@@ -190,7 +191,7 @@ class InlineEngine:
         self.lease = lease
         self.phase: Phase = "running"
         self.error: PipelineFailed | None = None
-        self._incoming: queue.SimpleQueue[tuple[_Host, on.Stimulus] | None] = queue.SimpleQueue()
+        self._incoming: Arrivals[tuple[_Host, on.Stimulus] | None] = Arrivals()
         self._timers: list[tuple[int, int, _Host]] = []
         self._ticks = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -208,6 +209,14 @@ class InlineEngine:
     def post(self, host: _Host, stimulus: on.Stimulus) -> None:
         """Something came for an instance."""
         self._incoming.put((host, stimulus))
+
+    def listen(self, host: _Host) -> Callable[[], None]:
+        """Has the bell of an instance arrive; returns how to stop that."""
+        name = host.parts.spec.name
+        bell = self.store.bell(name)
+        if bell is None:
+            return self.store.on_bell(name, lambda: self.post(host, on.Bell()))
+        return self._incoming.listen(bell, lambda: (host, on.Bell()))
 
     def command(self, kind: Literal["stop", "drain"]) -> None:
         """`stop`: every life ends in order. `drain`: sources stop reading, and it stops when all is quiet."""
@@ -267,7 +276,7 @@ class InlineEngine:
 
     def _turn(self) -> bool:
         """A bounded share of work for each instance."""
-        worked = self._collect_incoming(block=None)
+        worked = self._collect_incoming()
         for host in self.hosts.values():
             for _ in range(32):
                 if host.over is not None or not host.step():
@@ -290,7 +299,8 @@ class InlineEngine:
         """Until something comes, a timer does, or it is time to look around."""
         now = wall_clock()
         until = min(self._looked + POLL, self._timers[0][0] if self._timers else now + POLL)
-        self._collect_incoming(block=max(until - now, 0) / 1e6)
+        self._incoming.wait(max(until - now, 0) / 1e6)
+        self._collect_incoming()
         self._look_around()
 
     def _look_around(self) -> None:
@@ -306,23 +316,19 @@ class InlineEngine:
                 if host.over is None:
                     host.stimuli.append(on.Bell())
 
-    def _collect_incoming(self, block: float | None) -> bool:
-        found = False
-        try:
-            while True:
-                item = self._incoming.get(timeout=block) if block is not None else self._incoming.get_nowait()
-                block, found = None, True
-                if item is None:
-                    self._obey()
-                    continue
-                host, stimulus = item
-                if host.over is not None:
-                    continue  # a life that is over: nobody wants to know
-                if isinstance(stimulus, _Bug):
-                    raise RuntimeError(stimulus.text)  # type: ignore[attr-defined]
-                host.stimuli.append(stimulus)
-        except queue.Empty:
-            return found
+    def _collect_incoming(self) -> bool:
+        items = self._incoming.take()
+        for item in items:
+            if item is None:
+                self._obey()
+                continue
+            host, stimulus = item
+            if host.over is not None:
+                continue  # a life that is over: nobody wants to know
+            if isinstance(stimulus, _Bug):
+                raise RuntimeError(stimulus.text)  # type: ignore[attr-defined]
+            host.stimuli.append(stimulus)
+        return bool(items)
 
     def _obey(self) -> None:
         while self._commands:
@@ -394,6 +400,7 @@ class InlineEngine:
         for host in self.hosts.values():
             if host.over is None:
                 host.leave("fenced" if self.phase == "failed" else "stopped")
+        self._incoming.close()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
         until = time.monotonic() + GRACE
@@ -408,7 +415,7 @@ class InlineEngine:
 
     def quiet(self) -> bool:
         """Whether nobody has anything to do until something comes from outside."""
-        return self._incoming.empty() and all(host.quiet() for host in tuple(self.hosts.values()))
+        return self._incoming.empty and all(host.quiet() for host in tuple(self.hosts.values()))
 
     def status(self) -> Status:
         """The run at this moment; numbers of a running pipeline may be a moment old."""

@@ -334,6 +334,9 @@ class MemoryStore:
         listeners.append(heard)
         return lambda: listeners.remove(heard)
 
+    def bell(self, instance: InstanceName) -> None:
+        """Whoever rings calls at once."""
+
     def mail(self, box: str) -> MemoryMailbox:
         """The box of that name."""
         return MemoryMailbox(self, box)

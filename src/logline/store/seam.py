@@ -83,6 +83,18 @@ class Reader(Protocol):
     def incarnation(self) -> Incarnation: ...
 
 
+class Bell(Protocol):
+    """A bell that a loop can wait for beside other things."""
+
+    def fileno(self) -> int:
+        """Readable when it has rung."""
+
+    def hear(self) -> None:
+        """Takes what has rung up to now."""
+
+    def close(self) -> None: ...
+
+
 class Lease(Protocol):
     """The right to run the pipeline of this log."""
 
@@ -143,6 +155,9 @@ class Store(Protocol):
 
     def on_bell(self, instance: InstanceName, heard: Callable[[], None]) -> Callable[[], None]:
         """Calls `heard` when the bell rings; returns how to stop that. A bell may be lost."""
+
+    def bell(self, instance: InstanceName) -> Bell | None:
+        """The same bell for a loop that waits for it by itself; None where there is only `on_bell`."""
 
     def mail(self, box: str) -> Mailbox:
         """The box of that name; its bell is `on_bell` of the same name."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable
@@ -43,6 +44,10 @@ class Bells:
                 listener = self._listeners[instance] = _Listener(self._path(instance))
             listener.calls.append(heard)
         return lambda: self._unlisten(instance, heard)
+
+    def bell(self, instance: InstanceName) -> BellSocket:
+        """For a loop that waits for it beside other things."""
+        return BellSocket(self._path(instance))
 
     def _unlisten(self, instance: InstanceName, heard: Callable[[], None]) -> None:
         with self._lock:
@@ -80,30 +85,58 @@ def clear(folder: Path) -> None:
         os.close(fd)
 
 
-class _Listener:
+class BellSocket:
+    """The receiving end. Nobody else is heard under this path while it is the last that was bound to it."""
+
     def __init__(self, path: str) -> None:
-        self.calls: list[Callable[[], None]] = []
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # of a life that is over
         self._socket.bind(path)
         self._inode = os.stat(path).st_ino
+
+    def fileno(self) -> int:
+        """For whoever waits."""
+        return self._socket.fileno()
+
+    def hear(self) -> None:
+        """Takes all that has rung."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._socket.recv(16)
+
+    def close(self) -> None:
+        """Takes the bell down, if it is still this one that hangs there."""
+        self._socket.close()
+        with contextlib.suppress(OSError):
+            if os.stat(self._path).st_ino == self._inode:  # not the one of a newer listener
+                os.unlink(self._path)
+
+
+class _Listener:
+    """A bell with a thread that calls."""
+
+    def __init__(self, path: str) -> None:
+        self.calls: list[Callable[[], None]] = []
+        self._bell = BellSocket(path)
+        self._over = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="logline-bell", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        while True:
-            if not self._socket.recv(16):
-                break  # shut down
-            for heard in tuple(self.calls):
-                heard()
-        self._socket.close()
+        with select.epoll() as poll:
+            poll.register(self._over, select.EPOLLIN)
+            poll.register(self._bell.fileno(), select.EPOLLIN)
+            while not any(number == self._over for number, _ in poll.poll()):
+                self._bell.hear()
+                for heard in tuple(self.calls):
+                    heard()
+        os.close(self._over)
 
     def stop(self) -> None:
-        self._socket.shutdown(socket.SHUT_RD)
+        os.eventfd_write(self._over, 1)
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        with contextlib.suppress(OSError):
-            if os.stat(self._path).st_ino == self._inode:  # not the one of a newer listener
-                os.unlink(self._path)
+        self._bell.close()

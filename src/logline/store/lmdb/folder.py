@@ -23,7 +23,7 @@ from typing import Any, Literal
 from logline.errors import LogError, LogInUse
 from logline.names import InstanceName, LogId
 from logline.store.encoding import FORMAT
-from logline.store.lmdb.bells import Bells, clear
+from logline.store.lmdb.bells import Bells, BellSocket, clear
 from logline.store.lmdb.environment import Environment, acquire, release
 from logline.store.lmdb.journal import LmdbJournal, LmdbReader
 from logline.store.lmdb.mail import FileMailbox
@@ -236,6 +236,10 @@ class LmdbStore:
     def on_bell(self, instance: InstanceName, heard: Callable[[], None]) -> Callable[[], None]:
         """Listens."""
         return self._bells.listen(instance, heard)
+
+    def bell(self, instance: InstanceName) -> BellSocket:
+        """Listens without a thread."""
+        return self._bells.bell(instance)
 
     def mail(self, box: str) -> FileMailbox:
         """The box of that name."""
