@@ -67,9 +67,10 @@ def test_a_seed_replays_exactly() -> None:
     assert reports[0] == reports[1]
 
 
-@pytest.mark.parametrize("seed", [2911])
+@pytest.mark.parametrize("seed", [2911, 307649])
 def test_seeds_that_once_found_a_bug(simulator: Simulator, seed: int) -> None:
-    """2911: writes read back from the log while the answer to the commit that holds them is still under way."""
+    """2911: writes read back from the log while the answer to the commit that holds them is still under way.
+    307649: an error that was dropped after the history of a lineage scope had gone, and was kept for good."""
     before = len(simulator.tally.violations)
     simulator.schedule(seed)
     assert simulator.tally.violations[before:] == []

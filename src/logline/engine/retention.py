@@ -123,13 +123,13 @@ class Retention:
         return found
 
     def _after(self, port: PortName, durable: Mapping[PortName, Ssn], gone: Callable[[Segment], bool]) -> Ssn:
-        """The first SSN after the leading segments that are `gone`."""
+        """The first SSN after the leading segments that are `gone`; where there is none, nothing is kept any more."""
         floor = Ssn(1)
         for segment in self.segments:
             if not gone(segment):
                 return floor
             floor = Ssn(segment.ports.get(port, (0, 0))[0] + 1)
-        return min(floor, Ssn(durable[port] + 1))
+        return min(floor, Ssn(durable[port] + 1)) if self.segments else Ssn(durable[port] + 1)
 
     def low(self, channel: ChannelName) -> Ssn | None:
         """The first event of the channel that the kept history leads to."""

@@ -56,6 +56,8 @@ def test_an_event_of_the_target_is_kept_for_the_scopes_time() -> None:
     assert kept.low(INTO) == 20
     assert kept.expire(kept.floors(taken, {OUT: Ssn(3)}, 9 * HOUR)) == 3
     assert kept.low(INTO) is None
+    # Without any history nothing is kept for it: what could not go before (an error, say) goes now.
+    assert floor(kept, taken, 3, now=9 * HOUR) == 4
 
 
 def test_on_the_way_to_the_target_an_event_is_kept_for_what_is_made_of_it() -> None:
