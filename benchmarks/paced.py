@@ -31,16 +31,14 @@ class Steady(ll.Source):
         n = offset or 0
         began = time.monotonic() - n / RATE
         while self.path.exists():
-            if n < (time.monotonic() - began) * RATE:
-                n += 1
-                yield pa.record_batch({"n": [n]}), n
-            else:
-                time.sleep(1 / RATE / 4)
-                yield None
+            n += 1
+            # It sleeps rather than say "nothing now", after which it would be asked again a second later.
+            time.sleep(max(began + n / RATE - time.monotonic(), 0))
+            yield pa.record_batch({"n": [n]}), n
 
 
 class Timed(ll.Sink):
-    """Appends the time of each write to a file. Writes that come again are the same to it."""
+    """Appends the time of each write, and which process made what is written, to a file."""
 
     guarantee = "named"
 
@@ -49,7 +47,12 @@ class Timed(ll.Sink):
 
     def write(self, batch: pa.RecordBatch, number: int, write_id: str) -> None:
         with self.path.open("a") as file:
-            file.write(f"{time.time()}\n")
+            file.write(f"{time.time()} {batch['pid'][0]}\n")
+
+
+def signed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The event with the process that handled it."""
+    return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows, pa.int64()))
 
 
 def steady(folder: Path) -> ll.Pipeline:
@@ -57,14 +60,20 @@ def steady(folder: Path) -> ll.Pipeline:
     (folder / "on").touch()
     p = ll.Pipeline("steady")
     numbers = p.source("numbers", Steady(folder / "on"), rows=1, within="1ms")
-    numbers.map_batches("map", lambda batch: batch).sink("store", Timed(folder / "times"))
+    numbers.map_batches("map", signed).sink("store", Timed(folder / "times"))
     return p
+
+
+def writes(folder: Path) -> list[tuple[float, int]]:
+    """When the sink wrote, and what process of `map` had made that; a line that is being written is left out."""
+    path = folder / "times"
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [(float(at), int(pid)) for at, pid in (line.split() for line in lines)]
 
 
 def times(folder: Path) -> list[float]:
     """When the sink wrote."""
-    path = folder / "times"
-    return [float(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [at for at, _ in writes(folder)]
 
 
 def wait_for_writes(folder: Path, after: float, count: int = 1) -> None:
@@ -73,13 +82,13 @@ def wait_for_writes(folder: Path, after: float, count: int = 1) -> None:
         time.sleep(0.005)
 
 
-def kill(run: ll.Run, operator: str) -> float:
-    """kill -9; returns when that was."""
+def kill(run: ll.Run, operator: str) -> tuple[float, int]:
+    """kill -9; returns when that was, and whom it hit."""
     while (pid := run.process(operator)) is None:
         time.sleep(0.001)
     at = time.time()
     os.kill(pid, signal.SIGKILL)
-    return at
+    return at, pid
 
 
 def spread(found: list[float]) -> dict[str, Any]:

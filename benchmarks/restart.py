@@ -1,4 +1,4 @@
-"""Kill -9 of an operator on Spark until it works again: until the sink behind it writes something new.
+"""Kill -9 of an operator on Spark until it works again: until the sink writes something that its new process made.
 
 - `warm`: a session of `ll.session()`; Spark's own retry forks a worker that has everything imported
 - `cold`: a session without our settings (`local[N]`, PySpark's own daemon); the driver submits the job again
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import logline as ll
 from benchmarks.measure import write
-from benchmarks.paced import kill, spread, steady, times, wait_for_writes
+from benchmarks.paced import kill, spread, steady, wait_for_writes, writes
 
 KILLS = int(os.environ.get("RESTART_KILLS", "15"))
 
@@ -31,15 +31,11 @@ def measure(spark: SparkSession) -> dict[str, float]:
         with steady(folder).start(f"lmdb:{folder}/log", spark=spark, durability="process") as run:
             wait_for_writes(folder, 0.0, 100)
             for _ in range(KILLS):
-                before = run.status().operators["map"].restarts
-                at = kill(run, "map")
-                while run.status().operators["map"].restarts == before:
-                    time.sleep(0.001)
+                at, pid = kill(run, "map")
+                while not (new := [t for t, by in writes(folder) if t > at and by != pid]):
+                    time.sleep(0.01)
+                found.append(new[0] - at)
                 time.sleep(6)  # deaths that come sooner count as a crash loop, with its pauses
-                # What was made before the kill is written within a moment; the gap ends with the new life's first.
-                after = [t for t in times(folder) if t > at]
-                gaps = [(b - a, b) for a, b in zip([at, *after], after, strict=False)]
-                found.append(max(gaps)[1] - at)
             (folder / "on").unlink()
             run.wait(60)
     return spread(found)

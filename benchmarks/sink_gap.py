@@ -26,7 +26,7 @@ def measure(spark: SparkSession) -> dict[str, dict[str, float]]:
             wait_for_writes(folder, 0.0, 400)
             for _ in range(KILLS):
                 for operator, gaps in found.items():
-                    at = time.time() if operator == "none" else kill(run, operator)
+                    at = time.time() if operator == "none" else kill(run, operator)[0]
                     time.sleep(6)  # deaths that come sooner count as a crash loop, with its pauses
                     around = [t for t in times(folder) if at - 0.1 < t < at + 6]
                     gaps.append(max(b - a for a, b in pairwise(around)))

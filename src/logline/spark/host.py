@@ -291,5 +291,7 @@ def _short(text: str) -> str:
     telling = [
         line for line in lines if "Fatal Python error" in line or line.startswith(("ModuleNotFound", "Import"))
     ]
-    known = telling or [line for line in lines if "exited unexpectedly" in line or "lost" in line] or lines
+    if not telling and "Python worker exited unexpectedly" in text:
+        return "its Python process was killed or crashed"
+    known = telling or [line for line in lines if "lost" in line] or lines
     return known[0][:300] if known else "without a word"
