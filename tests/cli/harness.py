@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -82,8 +83,19 @@ def started(*args: object, cwd: Path | None = None) -> subprocess.Popen[str]:
     """One command, on its way."""
     command = [sys.executable, "-m", "logline", *map(str, args)]
     return subprocess.Popen(
-        command, cwd=cwd, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=cwd,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_hear_ctrl_c,  # noqa: PLW1509 - nothing else can undo what is inherited
     )
+
+
+def _hear_ctrl_c() -> None:
+    """A test run in the background of a shell inherits "ignored", and so would the command."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def until(condition: Callable[[], object]) -> None:
