@@ -12,6 +12,7 @@ are only the pinned ones. A row goes with its last event, and is taken apart whe
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -27,6 +28,7 @@ from logline.store.lmdb import payloads, rows
 
 TOGETHER = 64 << 10
 MOST = 64
+_WHOLE = (payloads.NONE, payloads.STREAM)
 _COUNT = struct.Struct("<HH")  # how many, schema number
 _ONE = struct.Struct("<IQQQ?")  # rows, nbytes, total, serial, end
 Item = tuple[bytes, bytes]
@@ -49,33 +51,25 @@ class Packer:
     def together(self, outputs: Iterable[Output], alone: Collection[PortName]) -> list[Item]:
         """Runs of small events share a row, but for those of the ports `alone`."""
         found: list[Item] = []
-        runs: dict[PortName, list[Output]] = {}
-        sizes: dict[PortName, int] = {}
+        runs: dict[PortName, tuple[int, list[Output], int]] = {}
         for output in outputs:
-            port, nbytes = output.port, output.nbytes
-            run = runs.get(port)
-            if run is None:
-                runs[port], sizes[port] = [output], nbytes
-            elif sizes[port] + nbytes <= TOGETHER and len(run) < MOST and not output.end and port not in alone:
-                run.append(output)
-                sizes[port] += nbytes
-            else:
-                found += self._rows(run)
-                runs[port], sizes[port] = [output], nbytes
-        for run in runs.values():
-            found += self._rows(run)
+            port, schema = output.port, self._schema(output)
+            at, run, size = runs.get(port, (schema, [], 0))
+            size += output.nbytes
+            if run and (size > TOGETHER or len(run) >= MOST or schema != at or port in alone or schema in _WHOLE):
+                found += self._rows(run, at)
+                run, size = [], output.nbytes
+            run.append(output)
+            runs[port] = (schema, run, size)
+        for at, run, _ in runs.values():
+            found += self._rows(run, at)
         return found
 
-    def _rows(self, run: list[Output]) -> list[Item]:
-        schema = self._schema(run[0])
-        if len(run) == 1:
-            return [self._row(run, schema)]
-        if schema != payloads.STREAM:
-            try:  # Arrow compares the schemas as it goes along, faster than it could be done here
+    def _rows(self, run: list[Output], schema: int) -> list[Item]:
+        if len(run) > 1:
+            with contextlib.suppress(pa.ArrowException):  # a type that Arrow can't join
                 return [self._row(run, schema)]
-            except pa.ArrowInvalid:
-                pass
-        return self.alone(run)
+        return [self._row([output], schema) for output in run]
 
     def _row(self, run: list[Output], schema: int) -> Item:
         if schema == payloads.NONE:
