@@ -191,10 +191,14 @@ def _history(draw: Draw, model: Model, step: Step) -> None:
 
 
 def _park(draw: Draw, model: Model, step: Step) -> None:
-    """Due sets are set aside; sets that were set aside before are retried (a new set, due) or dropped."""
+    """Due sets are set aside."""
     known = _due_sets(model, step)
     for serial in draw(st.lists(st.sampled_from(known), max_size=2, unique=True)) if known else []:
         step.park(serial)
+
+
+def _settle(draw: Draw, model: Model, step: Step) -> None:
+    """Sets that were set aside are retried (a new set, due) or dropped; a commit of its own, shared with nothing."""
     aside = [serial for serial, opened in model.image.sets.items() if opened.cause == "parked"]
     for serial in draw(st.lists(st.sampled_from(aside), max_size=2, unique=True)) if aside else []:
         step.done.append(serial)
@@ -312,6 +316,7 @@ _PARTS: tuple[Part, ...] = (
     _make_due,
     _answer,
     _park,
+    _settle,
     _generate,
     _emit,
     _stage,
@@ -333,8 +338,8 @@ def steps(draw: Draw, model: Model, *, stateless: bool | None = None) -> Step:
         _collect(draw, model, step)  # all that is done for one that has left
         step.expired = draw(st.integers(0, max(model.image.segments, default=0)))
         return step
-    other = {True: _take_in, False: _alone, None: None}[stateless]
-    parts = [part for part in _PARTS if part is not other]
+    others = {True: (_take_in, _settle), False: (_alone, _settle), None: ()}[stateless]
+    parts = [part for part in _PARTS if part not in others]
     chosen = draw(st.sets(st.integers(0, len(parts) - 1), min_size=1, max_size=6))
     for index in sorted(chosen):
         parts[index](draw, model, step)
