@@ -142,8 +142,9 @@ class Dependency(NamedTuple):
 
     out: str
     into: str
-    how: Literal["same", "from", "until"] = "same"
-    """The input's value is the same; from this one on; below this one."""
+    how: Literal["same", "from", "until", "of"] = "same"
+    """The input's value is the same; from this one on; below this one. `of`: computed from such values of the records
+    that the other columns leave, on the first output port; which ones these are, it does not say."""
 
 
 class Context(ABC, Generic[S]):

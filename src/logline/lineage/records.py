@@ -93,7 +93,7 @@ def _conditions(view: LogView, link: Link, inputs: pa.Schema, outputs: pa.Schema
     found = [
         _HOW[d.how].format(_quoted(d.into), _quoted(d.out))
         for d in known
-        if d.out in outputs.names and d.into in inputs.names
+        if d.how in _HOW and d.out in outputs.names and d.into in inputs.names
     ]
     return found or ["true"]
 

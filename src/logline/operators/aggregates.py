@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logline.errors import OptionError, SchemaError
-from logline.graph.operator import Batch
+from logline.graph.operator import Batch, Dependency
 from logline.operators.tables import columns_of, nulls
 
 _PARTS: dict[str, tuple[str, ...]] = {
@@ -44,6 +44,9 @@ class Reduction(Protocol):
     by: tuple[str, ...]
     """The columns by which records are grouped: an output record comes of those with the same values."""
 
+    made_of: Mapping[str, str]
+    """Output column -> the input column that it is computed from, as far as that is known."""
+
     def add(self, parts: Parts, batch: Batch) -> Parts:
         """The parts of a set with one more batch; pure, since recovery repeats it."""
 
@@ -53,12 +56,19 @@ class Reduction(Protocol):
         """The schema of `result`, for records of this one."""
 
 
+def grouped(reduction: Reduction) -> list[Dependency]:
+    """What is known of the columns that it makes."""
+    same = [Dependency(column, column) for column in reduction.by]
+    return [*same, *(Dependency(out, into, "of") for out, into in reduction.made_of.items())]
+
+
 class Aggregates:
     """The aggregates of one operator: which columns group, which functions of which columns are computed."""
 
     def __init__(self, by: Sequence[str], agg: Mapping[str, tuple[str, str]]) -> None:
         self.by = (by,) if isinstance(by, str) else tuple(by)
         self.agg = {name: _spec(name, spec) for name, spec in agg.items()}
+        self.made_of: Mapping[str, str] = {name: column for name, (column, _) in self.agg.items()}
         if not self.agg:
             raise OptionError('agg= needs at least one aggregate, as in agg={"total": ("amount", "sum")}')
         names = [*self.by, *self.agg]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from logline.graph.operator import Context, Dependency, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
-from logline.operators.aggregates import Parts, Reduction
+from logline.operators.aggregates import Parts, Reduction, grouped
 from logline.operators.windows import Events
 
 
@@ -40,7 +40,7 @@ class BlockAggregate(Operator[Parts, Block]):
         return {"out": self.aggregates.output(inputs["in"])}
 
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
-        return [Dependency(column, column) for column in self.aggregates.by]
+        return grouped(self.aggregates)
 
     def assign(self, event: Event, ctx: Context[Block]) -> Sequence[InsetId]:
         block, within = ctx.state, self.window.within

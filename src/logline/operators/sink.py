@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
-from logline.graph.operator import Batch, Context, Operator, SchemaLike, Write
+from logline.graph.operator import Batch, Context, Dependency, Operator, SchemaLike, Write
 from logline.names import InsetId
+from logline.operators.tables import same_columns
 
 
 class SinkOperator(Operator[Batch, None]):
@@ -15,6 +16,9 @@ class SinkOperator(Operator[Batch, None]):
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         return {}
+
+    def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
+        return same_columns(inputs["in"])
 
     def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Write]:
         yield Write(acc, to="out")

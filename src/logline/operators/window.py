@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from logline.errors import OptionError, SchemaError
 from logline.graph.operator import Batch, Context, Dependency, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
-from logline.operators.aggregates import Aggregates, Parts, Reduction
+from logline.operators.aggregates import Aggregates, Parts, Reduction, grouped
 from logline.operators.blocks import BlockAggregate
 from logline.operators.event_time import TimeAxis
 from logline.operators.tables import columns_of
@@ -75,7 +75,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
 
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
         bounds = [Dependency(START, self.window.on, "from"), Dependency(END, self.window.on, "until")]
-        return [*bounds, *(Dependency(column, column) for column in self.aggregates.by)]
+        return [*bounds, *grouped(self.aggregates)]
 
     def assign(self, event: Event, ctx: Context[None]) -> Mapping[InsetId, Any]:
         axis, ticks = self._times(event.batch)

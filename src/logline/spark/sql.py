@@ -36,6 +36,7 @@ class Query:
         self.name = name
         self.schema = schema
         self.by: tuple[str, ...] = ()
+        self.made_of: Mapping[str, str] = {}
         self._held = Held(fn, f"the function of {name!r}")
 
     def add(self, parts: Parts, batch: Batch) -> Parts:
