@@ -50,6 +50,10 @@ class ParquetSink(Sink):
         self._compression = compression
         self._tag = ""
 
+    def dataset(self) -> tuple[str, str]:
+        """The folder."""
+        return "file", self._folder
+
     def open(self, scope: str) -> None:
         """Makes the folder, and clears away what writers of this scope left when they died."""
         self._tag = blake2b(scope.encode(), digest_size=8).hexdigest()

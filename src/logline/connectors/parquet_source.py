@@ -71,6 +71,10 @@ class ParquetSource(Source):
         """The text of the read action."""
         return f"parquet({self._file(partition)})"
 
+    def dataset(self) -> tuple[str, str]:
+        """The file, the folder or the pattern."""
+        return "file", str(self._path)
+
     # ---- which files ----------------------------------------------------------------------------------
 
     def _list(self) -> list[str]:

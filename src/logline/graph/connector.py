@@ -56,6 +56,11 @@ class Source(ABC):
         """The text of the read action, for READ_ACTION. Must not contain secrets."""
         return f"{type(self).__name__}[{partition}]"
 
+    def dataset(self) -> tuple[str, str] | None:
+        """What it reads, as catalogues name it: OpenLineage's namespace and name, ("file", "/data/orders"). None if
+        it has no name that others would know. Must not contain secrets."""
+        return None
+
     def sample(self, rows: int) -> Source:
         """What a look at the first `rows` records reads instead, if that can be had with less work."""
         return self
@@ -86,6 +91,10 @@ class Sink(ABC):
     def write(self, batch: pa.RecordBatch, number: int, write_id: str) -> None:
         """Writes; returns when the target has it. Numbers of one target rise by one; `write_id` is
         unique and stable. May be called again with the same number, also by a life that is over."""
+
+    def dataset(self) -> tuple[str, str] | None:
+        """What it writes, as catalogues name it; see `Source.dataset`."""
+        return None
 
     def position(self) -> int:
         """Positioned targets: the last number applied in this scope."""
