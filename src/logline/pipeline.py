@@ -50,6 +50,8 @@ from logline.graph.report import Report, report
 from logline.graph.sample import sample_of
 from logline.graph.schemas import schema as read_schema
 from logline.graph.validate import NAME_RULE, check_node, port_schema, validate
+from logline.lineage.openlineage.settings import OpenLineage
+from logline.lineage.openlineage.settings import settings as openlineage_settings
 from logline.names import ERRORS, IN, OUT, OperatorName, PortName, TargetName, is_word
 from logline.operators import (
     Filter,
@@ -91,6 +93,7 @@ class Settings(TypedDict, total=False):
     resume: Resume
     until: Until
     takeover: bool
+    openlineage: str | OpenLineage | None
 
 
 class Stream:
@@ -444,6 +447,7 @@ class Pipeline:
         resume: Resume = "auto",
         until: Until = "end",
         takeover: bool = False,
+        openlineage: str | OpenLineage | None = None,
     ) -> Run:
         """Starts, or goes on with, the run that `log` holds; without a log a temporary one is used.
 
@@ -452,6 +456,9 @@ class Pipeline:
 
         `resume`: "never" wants a fresh log, "must" one that has been used. `until="now"`: sources read what
         is there when they start, then end. `takeover=True` fences another run that holds the log.
+
+        `openlineage`: the run is exported as OpenLineage events to "file:PATH" or "http://HOST:PORT"; without it, to
+        where the environment variable OPENLINEAGE_URL says, if it is set (`ll.OpenLineage`).
         """
         _one_of("engine", engine, Engine)
         _one_of("durability", durability, Durability)
@@ -463,6 +470,7 @@ class Pipeline:
             raise OptionError("durability= is for logs on disk, log='lmdb:PATH': leave it out")
         if engine == "processes" and (log is None or not log.startswith("lmdb:")):
             raise OptionError("engine='processes' needs a log that processes can share: log='lmdb:PATH'")
+        export = openlineage_settings(openlineage)
         graph = self.graph()
         validate(graph)
         if engine == "spark":
@@ -479,10 +487,18 @@ class Pipeline:
                 resume=resume,
                 until=until,
                 takeover=takeover,
+                openlineage=export,
             )
         make = launch.inline if engine == "inline" else launch.processes
         return launch.start(
-            graph, make, log=log, durability=durability, resume=resume, until=until, takeover=takeover
+            graph,
+            make,
+            log=log,
+            durability=durability,
+            resume=resume,
+            until=until,
+            takeover=takeover,
+            openlineage=export,
         )
 
     def run(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:

@@ -28,6 +28,9 @@ def run(
     until: Annotated[Literal["end", "now"], typer.Option(help="now: read what is there, then end.")] = "end",
     fresh: Annotated[bool, typer.Option("--fresh", help="Refuse a log that has been used.")] = False,
     takeover: Annotated[bool, typer.Option("--takeover", help="Fence off a run that holds the log.")] = False,
+    openlineage: Annotated[
+        str | None, typer.Option(metavar="TO", help="Export the run as OpenLineage events: file:PATH or http://HOST.")
+    ] = None,
 ) -> None:
     """Run the pipeline in a file, or go on with what its log holds.
 
@@ -48,6 +51,7 @@ def run(
 
     pipeline = load_pipeline(file)
     settings: dict[str, Any] = {"durability": durability, "until": until, "takeover": takeover}
+    settings["openlineage"] = openlineage
     if master is not None:
         from logline.spark.session import session
 

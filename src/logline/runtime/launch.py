@@ -21,6 +21,7 @@ from logline.graph.authored import FILE_MODULE
 from logline.graph.evolve import compare, record
 from logline.graph.groups import Grouping, group
 from logline.graph.model import Connection, Graph
+from logline.lineage.openlineage.settings import OpenLineage
 from logline.names import InstanceName, OperatorName, PortName, Ssn, event_name
 from logline.runtime.engine import Engine
 from logline.runtime.hosting import Group, Host
@@ -60,6 +61,7 @@ def start(
     resume: Resume = "auto",
     until: Literal["end", "now"] = "end",
     takeover: bool = False,
+    openlineage: OpenLineage | None = None,
 ) -> Run:
     """Starts the pipeline on the engine that `make` makes, or goes on with what `log` holds."""
     store = open_store(log, durability=durability)
@@ -84,7 +86,8 @@ def start(
             logger.info("pipeline %r has finished on this log: nothing is run twice", graph.name)
             lease.release()
             return Run(graph, parts, Log(store, log), None)
-        return Run(graph, parts, Log(store, log), make(graph, parts, store, shared(log), lease))
+        made = make(graph, parts, store, shared(log), lease)
+        return Run(graph, parts, Log(store, log), made, openlineage)
     except BaseException:
         lease.release()
         raise

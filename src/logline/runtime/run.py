@@ -20,8 +20,10 @@ from logline.errors import BadName, LogError
 from logline.graph.durations import duration
 from logline.graph.model import Graph
 from logline.graph.operator import Duration
+from logline.lineage.openlineage.settings import OpenLineage
 from logline.names import InstanceName, OperatorName, TargetName
 from logline.runtime.engine import Engine
+from logline.runtime.exporting import export
 from logline.runtime.log import Log, kept_writes
 from logline.runtime.orders import Orders
 from logline.runtime.parts import Parts
@@ -32,12 +34,20 @@ from logline.runtime.status import OperatorStatus, Status, logged_status
 class Run:
     """One run of a pipeline; a context manager. Begins when it is made."""
 
-    def __init__(self, graph: Graph, parts: Mapping[InstanceName, Parts], log: Log, engine: Engine | None) -> None:
-        """`engine` is None for a log whose pipeline has finished: there is nothing to run."""
+    def __init__(
+        self,
+        graph: Graph,
+        parts: Mapping[InstanceName, Parts],
+        log: Log,
+        engine: Engine | None,
+        openlineage: OpenLineage | None = None,
+    ) -> None:
+        """`engine` is None for a log whose pipeline has finished: there is nothing to run, and nothing to export."""
         self.log = log
         self._graph = graph
         self._parts = parts
         self._engine = engine
+        self._openlineage = openlineage
         self._over = threading.Event()
         self._raised = False
         if engine is None:
@@ -46,11 +56,15 @@ class Run:
             threading.Thread(target=self._work, args=(engine,), name=f"logline {graph.name}", daemon=True).start()
 
     def _work(self, engine: Engine) -> None:
-        orders = Orders(engine, self.log.store, self._parts)
+        store, to = self.log.store, self._openlineage
+        orders = Orders(engine, store, self._parts)
+        exporter = None if to is None else export(to, self._graph, self._parts, store, self.log.url, engine)
         try:
             engine.run()
         finally:
             orders.close()
+            if exporter is not None:
+                exporter.close()
             if engine.lease is not None:
                 engine.lease.release()
             self._over.set()

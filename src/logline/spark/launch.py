@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from logline.errors import OptionError
 from logline.graph.groups import Grouping, group
 from logline.graph.model import Graph
+from logline.lineage.openlineage.settings import OpenLineage
 from logline.names import InstanceName
 from logline.runtime import launch
 from logline.runtime.engine import Engine
@@ -45,6 +46,7 @@ def start(
     resume: launch.Resume,
     until: Literal["end", "now"],
     takeover: bool,
+    openlineage: OpenLineage | None = None,
 ) -> Run:
     """Starts the pipeline on Spark: on the session given, the active one, or one that ends with the run."""
     if log is not None and log.startswith("memory:"):
@@ -70,6 +72,7 @@ def start(
             resume=resume,
             until=until,
             takeover=takeover,
+            openlineage=openlineage,
         )
         if folder is not None:
             weakref.finalize(run.log.store, shutil.rmtree, folder, ignore_errors=True)
