@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from logline.names import OUT, InstanceName, Serial
 from logline.operators import events as blocks_of
 from logline.pipeline import Pipeline
 from logline.runtime.cleaning import clean
-from logline.runtime.log import Log
+from logline.runtime.log import Log, open_log
 
 ROWS = 200
 """Records of an event."""
@@ -30,8 +30,8 @@ class Steady(Source):
     schema = numbers(1).schema
     gather = False
 
-    def __init__(self, count: int, pause_at: int = 0, go: str = "") -> None:
-        self.count, self.pause_at, self.go = count, pause_at, go
+    def __init__(self, count: int, pause_at: int = 0, go: str = "", pace: Callable[[], int] | None = None) -> None:
+        self.count, self.pause_at, self.go, self.pace = count, pause_at, go, pace
 
     def partitions(self) -> Sequence[str]:
         return ["all"]
@@ -40,7 +40,14 @@ class Steady(Source):
         for n in range(offset or 0, self.count):
             while self.go and n == self.pause_at and not Path(self.go).exists():
                 yield None
+            while self.pace is not None and n % 100 == 0 and n > self.pace() + 400:
+                time.sleep(0.01)  # who is far ahead has much in one segment
             yield numbers(*([n] * ROWS)), n + 1
+
+
+def events_in_blocks(url: str) -> int:
+    """How many of them the last operator has dealt with."""
+    return 4 * open_log(url).store.read(InstanceName("blocks")).head(OUT).last
 
 
 def steady(source: Source, keep: Any) -> Pipeline:
@@ -60,7 +67,7 @@ def stored(log: Log, name: str) -> list[int]:
 def test_a_long_run_stays_within_the_scopes_size(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """6,000 events. A port holds 1.6 MB, some 900 of them, and what was committed with the first of those."""
     url = f"memory:{request.node.name}" if kind == "memory" else f"lmdb:{tmp_path}/log"
-    log = run(steady(Steady(6000), "1.6MB"), url).log
+    log = run(steady(Steady(6000, pace=lambda: events_in_blocks(url)), "1.6MB"), url).log
     clean(log.store)
     for name in ("orders", "same"):
         there = stored(log, name)
