@@ -75,6 +75,10 @@ class AnswerMismatch(LoglineError):
     """After a crash, `generate` made another call than the one whose answer was kept (R9)."""
 
 
+class KilledItsProcess(LoglineError):
+    """An input set that killed its process again and again; it is diverted or dropped like one that raised."""
+
+
 class EngineError(LoglineError):
     """A broken invariant of the engine itself: a bug in Logline, please report it."""
 

@@ -12,6 +12,7 @@ reported as they come when a run takes long.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
@@ -24,11 +25,12 @@ from logline.engine import stimuli as on
 from logline.engine.desk import Desk, Services, failure_of
 from logline.engine.image import Answer, Member
 from logline.engine.results import Produced, Result
-from logline.errors import LogError
+from logline.errors import KilledItsProcess, LogError
 from logline.graph.operator import Made, Operator, is_tabular
 from logline.names import InsetId, Serial
 from logline.runtime.context import Gate, SetContext
 from logline.runtime.payloads import Payloads
+from logline.runtime.suspects import Suspects
 
 Key = tuple[Serial, int, int]
 Task = tuple[InsetId, Sequence[Member]]
@@ -64,6 +66,7 @@ class Bench:
         payloads: Payloads,
         report: Report,
         retry_on: tuple[type[BaseException], ...],
+        suspects: Suspects | None = None,
     ) -> None:
         self.op = op
         self.desk = desk
@@ -71,6 +74,7 @@ class Bench:
         self.payloads = payloads
         self.report = report
         self.retry_on = retry_on
+        self.suspects = suspects
 
     def begin(self, job: do.Job, gate: Gate) -> tuple[Task, Any]:
         """Calls `generate`; nothing of a generator runs yet."""
@@ -78,6 +82,8 @@ class Bench:
         inset = known.name()
         kept = {(a.row, a.n): a for a in job.answers} if job.answers else {}
         ctx = SetContext(self.desk, self.services, gate, job.serial, inset, known.members, job.cause, kept)
+        if self.suspects is not None:
+            self.suspects.begin(job.serial, inset, ctx.id.rpartition("/")[2])
         return (inset, known.members), self.op.generate(inset, known.acc, ctx)
 
     def collect(self, task: Task, made: Any) -> list[Produced]:
@@ -99,12 +105,17 @@ class Bench:
 
     def done(self, serial: Serial, outputs: Iterable[Produced]) -> Result:
         """The set is generated; its event state is not needed any more."""
+        if self.suspects is not None:
+            self.suspects.end(serial)
         self.desk.drop(serial)
         return Result(serial, tuple(outputs))
 
     def failed(self, serial: Serial, error: BaseException) -> Result:
         """User code raised."""
-        return Result(serial, failure=failure_of(error, self.retry_on))
+        if self.suspects is not None:
+            self.suspects.end(serial)
+        retry_on = () if isinstance(error, KilledItsProcess) else self.retry_on
+        return Result(serial, failure=failure_of(error, retry_on))
 
 
 class NearHands:
@@ -272,6 +283,9 @@ class LoopHands:
         self._blocking = _BlockingGate(self._waits, bench.report, writer=writer)
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop_thread: int | None = None
+        self._turn: contextlib.AbstractAsyncContextManager[object] = contextlib.nullcontext()
+        if bench.suspects is not None and bench.suspects.alone:
+            self._turn = asyncio.Lock()
 
     def start(self, jobs: Sequence[do.Job]) -> None:
         self._loop.call_soon_threadsafe(self._begin, tuple(jobs))
@@ -286,6 +300,10 @@ class LoopHands:
             task.add_done_callback(self._tasks.discard)
 
     async def _run(self, job: do.Job) -> None:
+        async with self._turn:
+            await self._run_one(job)
+
+    async def _run_one(self, job: do.Job) -> None:
         bench = self._bench
         outputs: list[Produced] = []
         try:

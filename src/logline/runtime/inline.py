@@ -33,6 +33,7 @@ from logline.runtime.hands import Key
 from logline.runtime.life import Life
 from logline.runtime.parts import Parts
 from logline.runtime.status import OperatorStatus, Phase, Status, logged_status
+from logline.runtime.suspects import Suspects, watch
 from logline.store.seam import Lease, Store
 
 logger = logging.getLogger("logline")
@@ -75,7 +76,7 @@ class _Worker:
 class _Host:
     """A life with what waits for it."""
 
-    def __init__(self, engine: InlineEngine, parts: Parts) -> None:
+    def __init__(self, engine: InlineEngine, parts: Parts, suspects: Suspects | None = None) -> None:
         self.engine = engine
         self.parts = parts
         self.stimuli: deque[on.Stimulus] = deque()
@@ -91,6 +92,7 @@ class _Host:
             settle=self.settle,
             count=self.count,
             loop=engine.event_loop,
+            suspects=suspects,
         )
         self._worker: _Worker | None = None
         self._committer: _Worker | None = None
@@ -186,7 +188,10 @@ class _Bug(on.Stimulus):
 class InlineEngine:
     """Runs all instances until they have left, or until it is told to stop."""
 
-    def __init__(self, parts: Mapping[InstanceName, Parts], store: Store, lease: Lease | None = None) -> None:
+    def __init__(
+        self, parts: Mapping[InstanceName, Parts], store: Store, lease: Lease | None = None, life: int = 0
+    ) -> None:
+        """`life` counts the processes that died before this one."""
         self.store = store
         self.lease = lease
         self.phase: Phase = "running"
@@ -202,7 +207,8 @@ class InlineEngine:
         self._looked = wall_clock()
         self._pristine = {name: deepcopy(p.op) for name, p in parts.items()}
         """What a life begins with after a crash: an operator that no earlier life has touched."""
-        self.hosts = {name: _Host(self, p) for name, p in parts.items()}
+        suspects = watch(store, (p.spec for p in parts.values()), life)
+        self.hosts = {name: _Host(self, p, suspects.get(name)) for name, p in parts.items()}
 
     # ---- from any thread ------------------------------------------------------------------------------
 

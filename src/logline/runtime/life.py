@@ -28,6 +28,7 @@ from logline.graph.states import decode_state, encode_state
 from logline.names import PartitionName, TargetName
 from logline.runtime.hands import Bench, Hands, Key, LoopHands, NearHands, ThreadHands, is_async
 from logline.runtime.parts import Parts
+from logline.runtime.suspects import Suspects, one_at_a_time
 from logline.store.faults import point
 from logline.store.seam import Journal, Store
 
@@ -52,8 +53,12 @@ class Life:
         loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
         threads: bool = True,
         stubs: Mapping[str, Any] | None = None,
+        suspects: Suspects | None = None,
     ) -> None:
+        if suspects is not None and suspects.alone:
+            parts = one_at_a_time(parts)
         self.parts = parts
+        self.suspects = suspects
         self.spec: InstanceSpec = parts.spec
         self.store = store
         self.clock = clock
@@ -78,7 +83,7 @@ class Life:
                 parts.payloads.rejected,
             )
             self.desk = Desk(parts.spec, op, services, lateness=parts.lateness, idle=parts.idle)
-            bench = Bench(op, self.desk, services, parts.payloads, report, parts.retry_on)
+            bench = Bench(op, self.desk, services, parts.payloads, report, parts.retry_on, suspects)
             writer = bool(parts.spec.targets)
             if is_async(op) and loop is not None:
                 self.hands = LoopHands(bench, loop(), writer=writer)
@@ -127,6 +132,8 @@ class Life:
         """The life is over. One that ends in order lets user code clean up."""
         if self.hands is not None:
             self.hands.close()
+        if self.suspects is not None:
+            self.suspects.close(in_order=in_order)
         for reading in self._readings.values():
             close = getattr(reading, "close", None)
             if close is not None and in_order:

@@ -78,7 +78,7 @@ def work(
     logger.setLevel(level)
     logger.addHandler(forward)
     try:
-        engine = InlineEngine(pickle.loads(parts), store)
+        engine = InlineEngine(pickle.loads(parts), store, life=life)
 
         def report() -> None:
             status = engine.status()

@@ -253,6 +253,29 @@ class MemoryLease:
                 self._store.holder = None
 
 
+class MemoryNote:
+    """A text that everyone in this process sees."""
+
+    def __init__(self, store: MemoryStore, instance: InstanceName) -> None:
+        self._notes = store.notes
+        self._instance = instance
+
+    def write(self, text: str) -> None:
+        """Instead of what was there."""
+        self._notes[self._instance] = text
+
+    def read(self) -> str:
+        """Empty if there is none."""
+        return self._notes.get(self._instance, "")
+
+    def drop(self) -> None:
+        """Nothing stays of it."""
+        self._notes.pop(self._instance, None)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 class MemoryMailbox:
     """A list that everyone in this process sees; a message is kept as bytes, so that nobody shares it."""
 
@@ -298,6 +321,7 @@ class MemoryStore:
         self._meta: bytes | None = None
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self.boxes: dict[str, list[bytes]] = {}
+        self.notes: dict[InstanceName, str] = {}
 
     def data(self, instance: InstanceName) -> _Data:
         """The journal as it lies there; made when first asked for."""
@@ -340,6 +364,10 @@ class MemoryStore:
     def mail(self, box: str) -> MemoryMailbox:
         """The box of that name."""
         return MemoryMailbox(self, box)
+
+    def note(self, instance: InstanceName) -> MemoryNote:
+        """The note of that instance."""
+        return MemoryNote(self, instance)
 
     def lease(self, run: str, *, takeover: bool = False) -> MemoryLease:
         """One run at a time."""

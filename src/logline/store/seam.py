@@ -6,6 +6,7 @@
     store.ring(instance)                 a hint; losing one costs a poll interval, nothing else
     store.lease(...)                     one run at a time
     store.mail(box)                      commands and reports between processes
+    store.note(instance)                 a few words from one life for the next
 
 `testing.conformance` is the suite that every implementation passes.
 """
@@ -122,6 +123,23 @@ class Mailbox(Protocol):
         """Empties the box. A message that is sent at the same moment may go too."""
 
 
+class Note(Protocol):
+    """A few words (120 bytes at most) that a process leaves for the one after it: a hint, no part of what recovery
+    needs."""
+
+    def write(self, text: str) -> None:
+        """Instead of what was there; it outlives a process that is killed, and costs no fsync."""
+
+    def read(self) -> str:
+        """Empty if there is none."""
+
+    def drop(self) -> None:
+        """Nothing stays of it."""
+
+    def close(self) -> None:
+        """Lets go of it; the note stays."""
+
+
 class Holder(NamedTuple):
     """Who holds the lease: a run, in a living process."""
 
@@ -161,6 +179,9 @@ class Store(Protocol):
 
     def mail(self, box: str) -> Mailbox:
         """The box of that name; its bell is `on_bell` of the same name."""
+
+    def note(self, instance: InstanceName) -> Note:
+        """The note of that instance."""
 
     def lease(self, run: str, *, takeover: bool = False) -> Lease:
         """Raises LogInUse if another run holds it."""

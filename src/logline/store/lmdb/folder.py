@@ -6,6 +6,7 @@ lease, lease.json   who runs it: a lock that dies with its process, and its name
 journals/      one LMDB environment per instance
 bells/         sockets          status/     one small file per group
 mail/          commands and reports, one file per box
+notes/         what a life after a crash leaves for the next one; gone when it ends in order
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from logline.store.lmdb.bells import Bells, BellSocket, clear
 from logline.store.lmdb.environment import Environment, acquire, release
 from logline.store.lmdb.journal import LmdbJournal, LmdbReader
 from logline.store.lmdb.mail import FileMailbox
+from logline.store.lmdb.notes import FileNote
 from logline.store.seam import Holder, Meta
 
 Durability = Literal["disk", "process"]
@@ -244,6 +246,10 @@ class LmdbStore:
     def mail(self, box: str) -> FileMailbox:
         """The box of that name."""
         return FileMailbox(self.folder / "mail", box, lambda: self._bells.ring(InstanceName(box)))
+
+    def note(self, instance: InstanceName) -> FileNote:
+        """The note of that instance."""
+        return FileNote(self.folder / "notes" / instance.replace("/", "~"))
 
     def lease(self, run: str, *, takeover: bool = False) -> LmdbLease:
         """One run at a time."""

@@ -273,6 +273,25 @@ class SharingRules(StoreSuite):
         }
         assert {group: dict(known) for group, known in store.statuses().items()} == wanted
 
+    def test_a_note_outlives_who_wrote_it_until_it_is_dropped(
+        self, store: Store, reopen: Callable[[], Store]
+    ) -> None:
+        note = store.note(HOURLY)
+        assert note.read() == ""
+        note.drop()
+        note.write("a longer one")
+        note.write("short")
+        note.close()
+        note.close()
+        again = reopen().note(HOURLY)
+        assert again.read() == "short"
+        again.write("b" * 120)
+        assert note.read() == "b" * 120
+        again.drop()
+        assert note.read() == again.read() == ""
+        again.write("new")
+        again.drop()
+
     def test_a_log_keeps_its_id_and_has_it_for_itself(
         self, store: Store, reopen: Callable[[], Store], open_log: OpenLog
     ) -> None:
