@@ -14,6 +14,9 @@ from pyspark.sql import SparkSession
 from tests.chaos.sales_job import pipeline
 from tests.chaos.test_kill_process import expected
 from tests.chaos.test_kill_workers import alive, totals
+from tests.chaos.test_poison import EVENTS as SERVED
+from tests.chaos.test_poison import POISON, deaths, plain
+from tests.chaos.test_poison import pipeline as poisoned
 from tests.spark.paced import EVENTS, PATIENCE, allow, check, paced, until
 
 import logline as ll
@@ -193,3 +196,17 @@ def test_without_a_log_it_has_a_temporary_one(
     del run
     gc.collect()  # who supervises and who is supervised know each other
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_event_that_kills_its_task_each_time_is_set_aside(spark: SparkSession, tmp_path: Path, log: str) -> None:
+    run = poisoned(plain, tmp_path, on_error="divert", concurrency=4).start(log, spark=spark, durability="process")
+    (tmp_path / "go").touch()
+    with run:
+        status = run.wait(PATIENCE)
+        assert status.operators["eat"].errors == 1
+        (error,) = run.log.errors().to_pylist()
+        assert error["events"] == [f"events:{POISON + 1}"]
+        assert "of operator 'eat' killed its process 3 times" in error["reason"]
+        assert sorted(run.result("store")["n"].to_pylist()) == [n for n in range(SERVED) if n != POISON]
+    assert 4 <= deaths(tmp_path) <= 5
+    assert list((tmp_path / "log" / "notes").iterdir()) == []
