@@ -60,6 +60,13 @@ def test_an_event_of_the_target_is_kept_for_the_scopes_time() -> None:
     assert floor(kept, taken, 3, now=9 * HOUR) == 4
 
 
+def test_a_segment_is_kept_for_its_last_output() -> None:
+    kept = Retention(spec(Retain(HOUR)))
+    assert put_out(kept, 1, now=0, low=1).number == put_out(kept, 2, now=HOUR // PARTS, low=2).number
+    assert floor(kept, needs(2), 2, now=HOUR) == 1
+    assert floor(kept, needs(2), 2, now=HOUR + HOUR // PARTS) == 3
+
+
 def test_on_the_way_to_the_target_an_event_is_kept_for_what_is_made_of_it() -> None:
     """Counted from the target's output: however old it is itself."""
     kept = Retention(spec(Retain(HOUR, target=False)))
