@@ -1,4 +1,7 @@
-"""LOG.io's Figure 1, which `logline demo` shows: sales -> totals per 100 events, and totals per hour -> a store."""
+"""LOG.io's Figure 1, which `logline demo` shows: sales -> totals per 100 events, and totals per hour -> a store.
+
+`examples/figure1.py` shows the same pipeline on Spark, compared with Spark SQL.
+"""
 
 from __future__ import annotations
 
@@ -53,10 +56,11 @@ def plain_aggregate(records: int) -> pa.Table:
     table = pa.Table.from_batches(sales(records))
     table = table.append_column("window_start", pc.floor_temporal(table["date"], unit="hour"))
     totals = table.group_by(COLUMNS[:3]).aggregate([("amount", "sum")])
-    return _in_order(totals.rename_columns(COLUMNS))
+    return in_order(totals.rename_columns(COLUMNS))
 
 
-def _in_order(table: pa.Table) -> pa.Table:
+def in_order(table: pa.Table) -> pa.Table:
+    """Rows that can be compared."""
     return table.select(COLUMNS).sort_by([(name, "ascending") for name in COLUMNS[:3]])
 
 
@@ -84,7 +88,7 @@ def show(records: int, engine: Literal["spark", "processes"]) -> bool:
             killed = kill(run, "hourly", records // PER_EVENT // 3)
             status = run.wait()
         print(f"\n{status}\n\n{time.monotonic() - began:.1f} s")
-        found = _in_order(pq.read_table(Path(folder) / "hourly"))
+        found = in_order(pq.read_table(Path(folder) / "hourly"))
         same: bool = found.equals(plain_aggregate(records).cast(found.schema))
     print(f"hourly totals: {found.num_rows} rows, {'equal to' if same else 'DIFFERENT FROM'} a plain aggregate")
     if not killed:

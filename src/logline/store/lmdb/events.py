@@ -26,14 +26,13 @@ from logline.errors import EngineError
 from logline.names import PortName, Ssn
 from logline.store.lmdb import payloads, rows
 
-TOGETHER = 64 << 10
-MOST = 64
+TOGETHER, MOST = 64 << 10, 64
+"""Bytes and number of the events that share a row, at most."""
 _WHOLE = (payloads.NONE, payloads.STREAM)
 _COUNT = struct.Struct("<HH")  # how many, schema number
 _ONE = struct.Struct("<IQQQ?")  # rows, nbytes, total, serial, end
 Item = tuple[bytes, bytes]
 Schemas = dict[PortName, tuple[int, pa.Schema]]
-Raw = bytes | memoryview
 
 
 class Packer:
