@@ -115,4 +115,5 @@ def work(
         sys.setswitchinterval(before[0])
         logger.setLevel(before[1])
         gc.set_threshold(*before[2])
+        gc.unfreeze()  # else what each life of a process that is used again leaves would pile up
         store.close()
