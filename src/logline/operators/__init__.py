@@ -1,7 +1,8 @@
 """Ready-made operators, on the public Operator API alone."""
 
-from logline.operators.aggregates import Aggregates, Parts, Reduction
+from logline.operators.aggregates import Aggregates, Reduction
 from logline.operators.blocks import BlockAggregate
+from logline.operators.gathered import Gathered
 from logline.operators.mapping import Filter, MapBatches, MapFn, Union, Where
 from logline.operators.rebatch import Rebatch
 from logline.operators.row_answers import Row
@@ -15,10 +16,10 @@ __all__ = [
     "BlockAggregate",
     "Events",
     "Filter",
+    "Gathered",
     "MapBatches",
     "MapFn",
     "MapRows",
-    "Parts",
     "Rebatch",
     "Reduction",
     "Row",

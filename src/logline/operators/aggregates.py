@@ -1,7 +1,8 @@
 """Incremental, mergeable aggregates: `agg={"total": ("amount", "sum")}`, grouped by columns.
 
 A set's state is a few small *partial* tables instead of its records: one row per group, one column per
-part (a mean is a sum and a count). Partials merge in any number; the final table is sorted by the group's
+part (a mean is a sum and a count). To make one takes far longer than a small event has rows, so batches wait until
+there are enough of them for the next. Partials merge in any number; the final table is sorted by the group's
 columns and computed on one thread, so that equal sets give equal outputs, also when recovery repeats them.
 
     >>> sums = Aggregates(["item"], {"total": ("amount", "sum")})
@@ -13,13 +14,14 @@ columns and computed on one thread, so that equal sets give equal outputs, also 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from logline.errors import OptionError, SchemaError
 from logline.graph.operator import Batch, Dependency
+from logline.operators.gathered import Gathered
 from logline.operators.tables import columns_of, nulls
 
 _PARTS: dict[str, tuple[str, ...]] = {
@@ -33,12 +35,25 @@ _PARTS: dict[str, tuple[str, ...]] = {
 _MERGE = {"sum": "sum", "count": "sum", "min": "min", "max": "max"}
 """How a part of several partials becomes one: counts add up."""
 
-Parts = tuple[pa.Table, ...]
+_WAITING, _BYTES = 64, 256 << 10
+"""Batches of one set, and what they hold, before a partial is made of them."""
 _MANY = 16
-"""Partials of one set before they are merged: a merge per event would cost as much as the partial itself."""
+"""Partials of one set before they are merged: to merge each time would cost as much as the partial itself."""
+_size = pa.ipc.get_record_batch_size
+
+P = TypeVar("P")
 
 
-class Reduction(Protocol):
+class Parts(NamedTuple):
+    """The state of a set: partials of its first batches, and the batches after them."""
+
+    partials: tuple[pa.Table, ...]
+    waiting: Gathered | None
+    nbytes: int
+    """Of those that wait."""
+
+
+class Reduction(Protocol[P]):
     """What is made of the records of a set: aggregates, or whatever else can be gathered batch by batch."""
 
     by: tuple[str, ...]
@@ -47,19 +62,22 @@ class Reduction(Protocol):
     made_of: Mapping[str, str]
     """Output column -> the input column that it is computed from, as far as that is known."""
 
-    def add(self, parts: Parts, batch: Batch) -> Parts:
+    def add(self, parts: P | None, batch: Batch) -> P:
         """The parts of a set with one more batch; pure, since recovery repeats it."""
 
-    def result(self, parts: Parts) -> pa.Table: ...
+    def result(self, parts: P) -> pa.Table: ...
 
     def output(self, schema: pa.Schema) -> pa.Schema:
         """The schema of `result`, for records of this one."""
 
 
-def grouped(reduction: Reduction) -> list[Dependency]:
+def grouped(reduction: Reduction[Any]) -> list[Dependency]:
     """What is known of the columns that it makes."""
     same = [Dependency(column, column) for column in reduction.by]
     return [*same, *(Dependency(out, into, "of") for out, into in reduction.made_of.items())]
+
+
+_NOTHING = Parts((), None, 0)
 
 
 class Aggregates:
@@ -76,13 +94,14 @@ class Aggregates:
             raise OptionError(f"by= and agg= give the same output column twice: {', '.join(twice)}")
         wanted = [(column, part) for column, fn in self.agg.values() for part in _PARTS[fn]]
         self._parts = list(dict.fromkeys(wanted))
+        self._needed = list(dict.fromkeys([*self.by, *(column for column, _ in self._parts)]))
         # Names of our own within a partial: a user's columns could collide ("amount_sum").
         self._keys = [f"k{i}" for i in range(len(self.by))]
         self._values = [f"v{i}" for i in range(len(self._parts))]
 
-    def partial(self, batch: Batch) -> pa.Table:
-        """The aggregates of one batch."""
-        columns = [batch[name] for name in self.by] + [batch[column] for column, _ in self._parts]
+    def partial(self, records: Batch | pa.Table) -> pa.Table:
+        """The aggregates of these records."""
+        columns = [records[name] for name in self.by] + [records[column] for column, _ in self._parts]
         table = pa.Table.from_arrays(columns, names=self._keys + self._values)
         return self._group(table, [part for _, part in self._parts])
 
@@ -92,10 +111,19 @@ class Aggregates:
             return partials[0]
         return self._group(pa.concat_tables(partials), [_MERGE[part] for _, part in self._parts])
 
-    def add(self, parts: Parts, batch: Batch) -> Parts:
-        """The partials of a set with one more batch; the given ones stay as they are."""
-        more = (*parts, self.partial(batch))
-        return more if len(more) <= _MANY else (self.merge(more),)
+    def add(self, parts: Parts | None, batch: Batch) -> Parts:
+        """The state of a set with one more batch; the given one stays as it is."""
+        partials, waiting, nbytes = parts or _NOTHING
+        waiting = Gathered.after(waiting, batch)
+        nbytes += _size(batch)
+        if waiting.many < _WAITING and nbytes < _BYTES:
+            return Parts(partials, waiting, nbytes)
+        partials = (*partials, self._partial_of(waiting))
+        return Parts(partials if len(partials) <= _MANY else (self.merge(partials),), None, 0)
+
+    def _partial_of(self, waiting: Gathered) -> pa.Table:
+        # Joined first: Arrow groups chunk by chunk, at the price of a batch each.
+        return self.partial(waiting.table().select(self._needed).combine_chunks())
 
     def final(self, partial: pa.Table) -> pa.Table:
         """The output columns: the group's, then the aggregates, sorted by group."""
@@ -106,12 +134,13 @@ class Aggregates:
         return pa.Table.from_arrays(columns, names=[*self.by, *self.agg])
 
     def result(self, parts: Parts) -> pa.Table:
-        """What a set with these partials comes to."""
-        return self.final(self.merge(parts))
+        """What a set in this state comes to."""
+        partials, waiting, _ = parts
+        return self.final(self.merge(partials if waiting is None else (*partials, self._partial_of(waiting))))
 
     def output(self, schema: pa.Schema) -> pa.Schema:
         """The schema of `final` for this input; SchemaError if a column or its type won't do."""
-        for name in dict.fromkeys([*self.by, *(column for column, _ in self._parts)]):
+        for name in self._needed:
             if name not in schema.names:
                 raise SchemaError(f"there is no column {name!r}: the input has {columns_of(schema)}")
         for name in self.by:

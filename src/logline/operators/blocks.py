@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from logline.graph.operator import Context, Dependency, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
-from logline.operators.aggregates import Parts, Reduction, grouped
+from logline.operators.aggregates import Reduction, grouped
 from logline.operators.windows import Events
 
 
@@ -27,12 +28,12 @@ class Block(msgspec.Struct):
     """Only kept when the block has a time limit: a policy may log every look at the clock."""
 
 
-class BlockAggregate(Operator[Parts, Block]):
+class BlockAggregate(Operator[Any, Block]):
     """One output event per block: the group's columns and the aggregates."""
 
     State = Block
 
-    def __init__(self, window: Events, aggregates: Reduction) -> None:
+    def __init__(self, window: Events, aggregates: Reduction[Any]) -> None:
         self.window = window
         self.aggregates = aggregates
 
@@ -64,10 +65,10 @@ class BlockAggregate(Operator[Parts, Block]):
             return False
         return now - block.opened >= within
 
-    def update(self, inset: InsetId, acc: Parts | None, event: Event) -> Parts:
-        return self.aggregates.add(acc or (), event.batch)
+    def update(self, inset: InsetId, acc: Any, event: Event) -> Any:
+        return self.aggregates.add(acc, event.batch)
 
-    def generate(self, inset: InsetId, acc: Parts, ctx: Context[Block]) -> Iterator[Emit]:
+    def generate(self, inset: InsetId, acc: Any, ctx: Context[Block]) -> Iterator[Emit]:
         made = self.aggregates.result(acc)
         if made.num_rows:  # a block of empty events has no groups
             yield Emit(made)

@@ -16,12 +16,11 @@ import pyarrow as pa
 
 from logline.errors import OptionError
 from logline.graph.durations import duration
-from logline.graph.operator import Batch, Context, Dependency, Duration, Emit, Event, Operator, SchemaLike
+from logline.graph.operator import Context, Dependency, Duration, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
 from logline.operators.checks import at_least_one
+from logline.operators.gathered import Gathered
 from logline.operators.tables import same_columns
-
-Slices = tuple[Batch, ...]
 
 
 class Filling(msgspec.Struct):
@@ -32,7 +31,7 @@ class Filling(msgspec.Struct):
     opened: datetime | None = None
 
 
-class Rebatch(Operator[Slices, Filling]):
+class Rebatch(Operator[Gathered, Filling]):
     """Joins and splits events into ones of `rows` records; what is `within` old leaves with fewer."""
 
     State = Filling
@@ -78,9 +77,9 @@ class Rebatch(Operator[Slices, Filling]):
             filling.opened = now
         return filling
 
-    def update(self, inset: InsetId, acc: Slices | None, event: Event) -> Slices:
+    def update(self, inset: InsetId, acc: Gathered | None, event: Event) -> Gathered:
         offset, length = event.note
-        return (*(acc or ()), event.batch.slice(offset, length))
+        return Gathered.after(acc, event.batch.slice(offset, length))
 
-    def generate(self, inset: InsetId, acc: Slices, ctx: Context[Filling]) -> Iterator[Emit]:
-        yield Emit(pa.Table.from_batches(acc))
+    def generate(self, inset: InsetId, acc: Gathered, ctx: Context[Filling]) -> Iterator[Emit]:
+        yield Emit(acc.table())

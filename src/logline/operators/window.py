@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from logline.errors import OptionError, SchemaError
 from logline.graph.operator import Batch, Context, Dependency, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
-from logline.operators.aggregates import Aggregates, Parts, Reduction, grouped
+from logline.operators.aggregates import Aggregates, Reduction, grouped
 from logline.operators.blocks import BlockAggregate
 from logline.operators.event_time import TimeAxis
 from logline.operators.tables import columns_of
@@ -48,19 +48,30 @@ class _Open:
     """The event state of one window."""
 
     axis: TimeAxis
-    parts: Parts
+    parts: Any
+
+
+class _Times(NamedTuple):
+    """When the records of a batch happened."""
+
+    batch: Batch
+    axis: TimeAxis
+    ticks: pa.Array
+    starts: list[int]
+    """Of the windows that they fall in."""
 
 
 class TumblingAggregate(Operator[_Open | Batch, None]):
     """One output event per window: its bounds, the group's columns, the aggregates."""
 
-    def __init__(self, window: Tumbling, aggregates: Reduction) -> None:
+    def __init__(self, window: Tumbling, aggregates: Reduction[Any]) -> None:
         self.window = window
         self.aggregates = aggregates
         # The engine keeps the event clock of an operator that says which column holds the time.
         self.time = {"in": window.on}
         self.lateness = window.lateness
         self.idle = window.idle
+        self._last: _Times | None = None
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         schema = inputs["in"]
@@ -78,12 +89,13 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         return [*bounds, *grouped(self.aggregates)]
 
     def assign(self, event: Event, ctx: Context[None]) -> Mapping[InsetId, Any]:
-        axis, ticks = self._times(event.batch)
+        _, axis, ticks, starts = self._times(event.batch)
+        watermark = ctx.watermark
         sets: dict[InsetId, Any] = {}
         closed: list[datetime] = []
-        for tick in axis.starts(ticks):
+        for tick in starts:
             start, end = axis.instant(tick), axis.instant(tick + axis.size)
-            if ctx.watermark is not None and end <= ctx.watermark:
+            if watermark is not None and end <= watermark:
                 closed.append(start)
             else:
                 sets[start] = None
@@ -96,17 +108,16 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         return sets
 
     def update(self, inset: InsetId, acc: _Open | Batch | None, event: Event) -> _Open | Batch:
-        axis, ticks = self._times(event.batch)
+        batch, axis, ticks, starts = self._times(event.batch)
         if not isinstance(inset, datetime):
-            starts = pa.array([axis.tick(start) for start in event.note], pa.int64())
-            late = pc.is_in(axis.floor(ticks), value_set=starts)
-            return event.batch.filter(pc.or_(late, pc.is_null(ticks)))
-        mask = axis.within(ticks, axis.tick(inset))
+            closed = pa.array([axis.tick(start) for start in event.note], pa.int64())
+            late = pc.is_in(axis.floor(ticks), value_set=closed)
+            return batch.filter(pc.or_(late, pc.is_null(ticks)))
+        start = axis.tick(inset)
         # The usual case, an event within one window, is spared the copy.
-        whole = not ticks.null_count and pc.all(mask, min_count=0).as_py()
-        rows = event.batch if whole else event.batch.filter(mask)
-        parts = acc.parts if isinstance(acc, _Open) else ()
-        return _Open(axis, self.aggregates.add(parts, rows))
+        whole = starts == [start] and not ticks.null_count
+        rows = batch if whole else batch.filter(axis.within(ticks, start))
+        return _Open(axis, self.aggregates.add(acc.parts if isinstance(acc, _Open) else None, rows))
 
     def generate(self, inset: InsetId, acc: _Open | Batch, ctx: Context[None]) -> Iterator[Emit]:
         if not isinstance(acc, _Open):
@@ -125,7 +136,16 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
             made = made.add_column(position, name, bound)
         yield Emit(made)
 
-    def _times(self, batch: Batch) -> tuple[TimeAxis, pa.Array]:
-        column = batch[self.window.on]
-        axis = TimeAxis.of(column.type, self.window.size)
-        return axis, axis.ticks(column)
+    def _times(self, batch: Batch) -> _Times:
+        """Worked out once per event: `assign` asks first, `update` for each of its sets after it."""
+        last = self._last
+        if last is not None and last.batch is batch:
+            return last
+        column = batch.column(self.window.on)
+        if last is not None and last.axis.type == column.type:
+            axis = last.axis
+        else:
+            axis = TimeAxis.of(column.type, self.window.size)
+        ticks = axis.ticks(column)
+        self._last = found = _Times(batch, axis, ticks, axis.starts(ticks))
+        return found

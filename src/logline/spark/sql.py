@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from logline.errors import DefinitionError, LoglineError, OptionError, SchemaError
 from logline.graph.operator import Batch, Context, Emit, Operator, SchemaLike
 from logline.names import InsetId
-from logline.operators import BlockAggregate, Events, Parts, Tumbling, TumblingAggregate, Window
+from logline.operators import BlockAggregate, Events, Gathered, Tumbling, TumblingAggregate, Window
 from logline.spark.held import Held
 from logline.spark.types import arrow_schema, as_spark_arrow, cast, session, to_frame
 
@@ -39,11 +39,11 @@ class Query:
         self.made_of: Mapping[str, str] = {}
         self._held = Held(fn, f"the function of {name!r}")
 
-    def add(self, parts: Parts, batch: Batch) -> Parts:
+    def add(self, parts: Gathered | None, batch: Batch) -> Gathered:
         """Gathers the records; nothing is copied."""
-        return (*parts, pa.Table.from_batches([batch]))
+        return Gathered.after(parts, batch)
 
-    def result(self, parts: Parts) -> pa.Table:
+    def result(self, parts: Gathered) -> pa.Table:
         """Runs the job."""
         spark = session()
         if spark is None:
@@ -51,7 +51,7 @@ class Query:
         context = spark.sparkContext
         context.setJobDescription(f"{self.name}: Spark SQL on an input set")
         try:
-            return self._made(self._frame(spark, pa.concat_tables(parts))).toArrow()
+            return self._made(self._frame(spark, parts.table())).toArrow()
         finally:
             context.setJobDescription(None)  # type: ignore[arg-type]  # None takes it away
 
@@ -114,7 +114,7 @@ class SqlEvent(Operator[Batch, None]):
         return {"out": self.query.output(inputs["in"])}
 
     def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Emit]:
-        made = self.query.result(self.query.add((), acc))
+        made = self.query.result(self.query.add(None, acc))
         if made.num_rows:
             yield Emit(made)
 

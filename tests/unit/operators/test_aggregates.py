@@ -17,10 +17,10 @@ ALL = {fn: ("v", fn) for fn in ("sum", "count", "min", "max", "mean")}
 
 
 def rows(aggregates, *batches):
-    parts = ()
+    parts = None
     for batch in batches:
         parts = aggregates.add(parts, batch)
-    return aggregates.final(aggregates.merge(parts)).to_pylist()
+    return aggregates.result(parts).to_pylist()
 
 
 def batch(values, keys=None, type=None):
@@ -104,23 +104,34 @@ def test_columns_that_look_like_ours_do_not_collide():
     assert rows(aggregates, data, data) == [{"v0": "a", "k0_sum": 6, "k0": 6}]
 
 
-def test_adding_leaves_the_given_parts_alone_and_bounds_their_number():
+def test_adding_leaves_the_given_parts_alone():
     aggregates = Aggregates(["k"], {"n": ("v", "sum")})
-    parts, sizes = (), []
-    for number in range(40):
-        before = parts
-        parts = aggregates.add(before, batch([number], ["a"]))
-        sizes.append(len(parts))
-        assert len(before) == (0 if number == 0 else sizes[-2])
-    assert max(sizes) == 16
-    assert aggregates.final(aggregates.merge(parts)).to_pylist() == [{"k": "a", "n": sum(range(40))}]
+    states = [aggregates.add(None, batch([0], ["a"]))]
+    for number in range(1, 200):
+        states.append(aggregates.add(states[-1], batch([number], ["a"])))
+    for number, parts in enumerate(states):
+        assert aggregates.result(parts).to_pylist() == [{"k": "a", "n": sum(range(number + 1))}]
+
+
+def test_what_waits_and_the_partials_of_a_set_are_bounded():
+    aggregates = Aggregates(["k"], {"n": ("v", "sum")})
+    parts, waiting, partials = None, [], []
+    for number in range(5_000):
+        parts = aggregates.add(parts, batch([number], ["a"]))
+        waiting.append(parts.waiting.many if parts.waiting else 0)
+        partials.append(len(parts.partials))
+    assert max(waiting) < 64
+    assert max(partials) == 16
+    large = batch(list(range(50_000)), ["b"] * 50_000)
+    assert aggregates.add(parts, large).waiting is None  # it is not kept for company
+    assert aggregates.result(parts).to_pylist() == [{"k": "a", "n": sum(range(5_000))}]
 
 
 @given(
     st.lists(
-        st.lists(st.tuples(st.sampled_from("abc"), st.integers(-(10**6), 10**6) | st.none()), max_size=6),
+        st.lists(st.tuples(st.sampled_from("abc"), st.integers(-(10**6), 10**6) | st.none()), max_size=4),
         min_size=1,
-        max_size=40,
+        max_size=150,  # more than wait for one partial
     )
 )
 def test_any_cut_gives_what_one_batch_gives(cut):
