@@ -61,6 +61,19 @@ class _Times(NamedTuple):
     """Of the windows that they fall in."""
 
 
+class _Memo:
+    """What was worked out last. It is no part of what the operator is: a copy, here or in a worker, begins without,
+    and the digest of the operator's code does not see it."""
+
+    __slots__ = ("times",)
+
+    def __init__(self) -> None:
+        self.times: _Times | None = None
+
+    def __reduce__(self) -> tuple[type[_Memo], tuple[()]]:
+        return _Memo, ()
+
+
 class TumblingAggregate(Operator[_Open | Batch, None]):
     """One output event per window: its bounds, the group's columns, the aggregates."""
 
@@ -71,7 +84,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         self.time = {"in": window.on}
         self.lateness = window.lateness
         self.idle = window.idle
-        self._last: _Times | None = None
+        self._memo = _Memo()
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         schema = inputs["in"]
@@ -138,7 +151,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
 
     def _times(self, batch: Batch) -> _Times:
         """Worked out once per event: `assign` asks first, `update` for each of its sets after it."""
-        last = self._last
+        last = self._memo.times
         if last is not None and last.batch is batch:
             return last
         column = batch.column(self.window.on)
@@ -147,5 +160,5 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         else:
             axis = TimeAxis.of(column.type, self.window.size)
         ticks = axis.ticks(column)
-        self._last = found = _Times(batch, axis, ticks, axis.starts(ticks))
+        self._memo.times = found = _Times(batch, axis, ticks, axis.starts(ticks))
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -10,6 +11,7 @@ import pytest
 from tests.unit.operators.harness import Harness
 
 from logline.errors import OptionError, SchemaError
+from logline.graph.digest import code_digest
 from logline.operators import TumblingAggregate, WindowAggregate, tumbling
 
 TOTAL = {"total": ("amount", "sum")}
@@ -211,3 +213,10 @@ def test_what_does_not_fit_the_input_is_said_before_the_run():
         clash.schemas({"in": sales().schema})
     with pytest.raises(OptionError, match="not a window"):
         WindowAggregate("1h", (), TOTAL)
+
+
+def test_an_operator_that_has_run_is_still_the_same_code():
+    used, fresh = (WindowAggregate(tumbling("1h", on="date"), ("item",), TOTAL) for _ in range(2))
+    Harness(used, sales().schema).send(sales((at(9), "x", 1)))
+    assert code_digest(used) == code_digest(fresh)
+    assert len(pickle.dumps(used)) == len(pickle.dumps(fresh))  # what it saw last is not shipped
