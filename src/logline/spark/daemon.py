@@ -1,8 +1,8 @@
 """The Python daemon of our sessions (`spark.python.daemon.module`): PySpark's own, which forks a process for each
 task, with everything a Logline task needs imported before the first fork.
 
-A killed operator is back in a tenth of a second that way, instead of the seconds that the imports take. No log is
-opened here: LMDB must not be carried over a fork.
+A task begins in a tenth of a second that way, instead of the second or more that the imports take. No log is opened
+here: LMDB must not be carried over a fork.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import gc
 import zipimport
 from typing import Any
 
-import lmdb  # noqa: F401
 from pyspark.daemon import manager
 
-import logline.operators
-import logline.runtime.supervisor
-import logline.spark.task  # noqa: F401
+import logline.spark.task
+import logline.spark.warm  # noqa: F401
 
 _reread = zipimport.zipimporter.invalidate_caches
 
