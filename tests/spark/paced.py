@@ -65,3 +65,8 @@ def until(condition: Callable[[], object]) -> None:
         if time.monotonic() > give_up:
             raise AssertionError("it does not come")
         time.sleep(0.01)
+
+
+def parent(pid: int | None) -> int:
+    """Who forked a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

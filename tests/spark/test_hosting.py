@@ -17,7 +17,7 @@ from tests.chaos.test_kill_workers import alive, totals
 from tests.chaos.test_poison import EVENTS as SERVED
 from tests.chaos.test_poison import POISON, deaths, plain
 from tests.chaos.test_poison import pipeline as poisoned
-from tests.spark.paced import EVENTS, PATIENCE, allow, check, paced, until
+from tests.spark.paced import EVENTS, PATIENCE, Paced, allow, check, paced, parent, until
 
 import logline as ll
 from logline.runtime.supervisor import Supervisor
@@ -73,6 +73,67 @@ def test_the_others_go_on_meanwhile(spark: SparkSession, tmp_path: Path, log: st
         status = run.wait(PATIENCE)
         assert {n: o.restarts for n, o in status.operators.items() if o.restarts} == {"sums": 1}
         check(run)
+
+
+def test_a_nest_is_killed(spark: SparkSession, tmp_path: Path, log: str) -> None:
+    """The task's own process, which forks the lives: the life goes with it, and Spark brings both back."""
+    with paced(tmp_path).start(log, spark=spark, durability="process") as run:
+        allow(tmp_path, 10)
+        until(lambda: run.status().operators["sums"].taken >= 10)
+        first = run.process("sums")
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        until(lambda: run.process("sums") not in (None, first))
+        second = run.process("sums")
+        nest = parent(second)
+        assert nest != parent(run.process("twice"))
+        os.kill(nest, signal.SIGKILL)
+        until(lambda: not alive(second))
+        until(lambda: run.process("sums") is not None)
+        assert parent(run.process("sums")) != nest
+        allow(tmp_path, EVENTS)
+        status = run.wait(PATIENCE)
+        assert {n: o.restarts for n, o in status.operators.items() if o.restarts} == {"sums": 2}
+        check(run)
+
+
+CONNECTED = """
+import socket
+here, there = socket.socketpair()  # as a client that is made when its module is imported
+"""
+
+
+def test_a_connection_that_a_module_makes_is_not_shared_by_lives(
+    spark: SparkSession, tmp_path: Path, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a process forks no lives: each is a task's own process, which imports the module anew."""
+    (tmp_path / "connected_module.py").write_text(CONNECTED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import connected_module
+
+    seen = tmp_path / "seen"
+
+    def noting(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows:  # not when the driver asks for its schema
+            with seen.open("a") as file:
+                file.write(os.readlink(f"/proc/self/fd/{connected_module.here.fileno()}") + "\n")
+        return batch
+
+    allow(tmp_path, 0)
+    p = ll.Pipeline("connected")
+    numbers = p.source("numbers", Paced(tmp_path / "allowed"), rows=1)
+    numbers.map_batches("note", noting).sink("store", ll.sinks.collect())
+    with p.start(log, spark=spark, durability="process") as run:
+        allow(tmp_path, 10)
+        until(lambda: run.status().operators["note"].taken >= 10)
+        before = run.process("note")
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        until(lambda: run.process("note") not in (None, before))
+        allow(tmp_path, EVENTS)
+        run.wait(PATIENCE)
+        assert run.result("store")["n"].to_pylist() == list(range(1, EVENTS + 1))
+    assert len(set(seen.read_text().split())) == 2
 
 
 def test_a_zombie_is_replaced(spark: SparkSession, tmp_path: Path, log: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ from logline.runtime.wire import Speaker, listen
 
 if TYPE_CHECKING:
     from logline.runtime.inline import InlineEngine
-    from logline.store.seam import Store
 
 
 def serve(commands: int, reports: int, driver: int) -> None:
@@ -33,8 +32,9 @@ def serve(commands: int, reports: int, driver: int) -> None:
         return
     sys.path[:] = first["path"]
     from logline.runtime.working import work
+    from logline.store.address import open_store
 
-    def obey(store: Store, engine: InlineEngine) -> Callable[[], None]:
+    def obey(engine: InlineEngine) -> Callable[[], None]:
         def hear() -> None:
             for message in heard:
                 engine.command(message["do"])
@@ -46,11 +46,11 @@ def serve(commands: int, reports: int, driver: int) -> None:
     outcome = work(
         first["group"],
         base64.b64decode(first["parts"]),
-        first["log"],
+        open_store(first["log"]),
         level=first["level"],
         armed=first["faults"],
         life=first["life"],
-        say=lambda store: speaker.say,
+        say=speaker.say,
         obey=obey,
     )
     speaker.say(**outcome)

@@ -19,7 +19,6 @@ from typing import Any
 
 from logline.runtime.inline import InlineEngine
 from logline.store import faults
-from logline.store.address import open_store
 from logline.store.lmdb import environment
 from logline.store.seam import Store
 
@@ -48,25 +47,22 @@ class _Forward(logging.Handler):
 def work(
     group: str,
     parts: bytes,
-    log: str,
+    store: Store,
     *,
     level: int,
     armed: str,
     life: int,
-    say: Callable[[Store], Say],
-    obey: Callable[[Store, InlineEngine], Callable[[], None]],
+    say: Say,
+    obey: Callable[[InlineEngine], Callable[[], None]],
     about: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Runs one group until it is over, and says how that came. Nothing of it stays in the process.
 
-    `say` and `obey` are made once the log is open; what `obey` returns ends the hearing. `about` goes with every
-    status.
+    What `obey` returns ends the hearing. `about` goes with every status. The log is closed in the end.
     """
     logger = logging.getLogger("logline")
     before = sys.getswitchinterval(), logger.level, gc.get_threshold()
-    store = open_store(log)
-    report_to = say(store)
-    forward = _Forward(report_to)
+    forward = _Forward(say)
     over = threading.Event()
     environment.worker_process = True
     faults.arm(armed, life)
@@ -84,7 +80,7 @@ def work(
             status = engine.status()
             quiet = engine.quiet()
             plain = {n: {**asdict(o), "counters": dict(o.counters)} for n, o in status.operators.items()}
-            report_to(status=plain, quiet=quiet)
+            say(status=plain, quiet=quiet)
             known = {"pid": os.getpid(), "phase": status.phase, "operators": plain, "quiet": quiet, "at": time.time()}
             store.put_status(group, {**known, **(about or {})})
 
@@ -94,9 +90,9 @@ def work(
 
         heartbeat = threading.Thread(target=beat, name="logline-beat", daemon=True)
         heartbeat.start()
-        unhear = obey(store, engine)
+        unhear = obey(engine)
         try:
-            report_to(started=os.getpid())
+            say(started=os.getpid())
             engine.run()
         finally:
             over.set()

@@ -1,8 +1,9 @@
 """Spark as a host: each life of a group is a Spark job with one long-running task.
 
-Two layers bring a group back. Spark's own retry is the fastest: a killed Python worker is replaced within the same
-job, as long as `spark.task.maxFailures` allows; the new process says `started`, and that is how its death is known.
-A job that failed all the same is submitted again by the supervisor.
+Three layers bring a group back. The task's own process forks the next life at once (`nest.py`). If that process is
+killed itself, Spark runs the task again within the same job, as long as `spark.task.maxFailures` allows. In both
+cases the new life says `started`, and that is how the death of the last one is known. A job that failed all the same
+is submitted again by the supervisor.
 """
 
 from __future__ import annotations
@@ -160,6 +161,7 @@ class SparkTenant:
         self._ended = ended
         self._newest = life - 1
         self._process: tuple[int, str] | None = None
+        self._nest: tuple[int, str] | None = None
         self._submitted = time.monotonic()
         self._seen = 0.0
         self._job = f"logline-{host.run}-{group.name}-{life}"
@@ -202,7 +204,8 @@ class SparkTenant:
         elif life > self._newest:
             first = self._newest < self._life
             self._newest = life
-            how = "" if first else f"died{self._why()} and was brought back by Spark"
+            # A nest knows how its lives end; where Spark has brought the task back, Spark does.
+            how = "" if first else letter["how"] or f"died{self._why()} and was brought back by Spark"
             self._hear({"started": letter["started"], "how": how})
 
     def _why(self) -> str:
@@ -228,14 +231,15 @@ class SparkTenant:
             return
         self._seen = status["at"]
         self._process = (status["pid"], status["born"])
+        pid, born = status["nest"]
+        self._nest = (pid, born)
         if status["life"] == self._newest:
             self._hear({"status": status["operators"], "quiet": status["quiet"]})
 
     @property
     def pid(self) -> int | None:
-        """The Python worker of the task."""
-        process = self._process
-        return process[0] if process is not None and started(process[0]) == process[1] else None
+        """The process of the life: one that the task's Python worker has forked, or that worker itself."""
+        return _living(self._process)
 
     # ---- what is done to it ---------------------------------------------------------------------------
 
@@ -244,19 +248,18 @@ class SparkTenant:
         self._host.mail(self._group.name).send({"do": order})
 
     def kill(self) -> None:
-        """SIGKILL to the Python worker; Spark brings it back, or its job fails."""
+        """SIGKILL; its nest brings it back, or Spark does, or its job fails."""
         if (pid := self.pid) is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            _kill(pid)
         else:
             self._cancel()
 
     def close(self) -> None:
-        """Cancels the job first, so that Spark does not bring the worker back."""
+        """Cancels the job first, so that Spark does not bring the worker back. A life goes with its nest."""
         self._cancel()
         self._thread.join(GONE / 10)
-        if self._thread.is_alive() and self.pid is not None:
-            self.kill()  # Spark would take its time
+        if self._thread.is_alive() and (nest := _living(self._nest)) is not None:
+            _kill(nest)  # Spark would take its time
         self._thread.join(GONE)
 
     def _cancel(self) -> None:
@@ -282,6 +285,16 @@ def alive(spark: SparkSession) -> bool:
         return jsc is not None and not jsc.sc().isStopped()
     except (Py4JError, OSError):
         return False
+
+
+def _living(process: tuple[int, str] | None) -> int | None:
+    """Its pid, if it is still this process that has it."""
+    return process[0] if process is not None and started(process[0]) == process[1] else None
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _short(text: str) -> str:

@@ -27,14 +27,12 @@ from logline.runtime.run import Run
 from logline.runtime.supervisor import Supervisor
 from logline.runtime.threads import ThreadHost
 from logline.spark.host import SparkHost, alive
-from logline.spark.session import DAEMON, one_host, session
+from logline.spark.session import one_host, session
 from logline.spark.slots import slots
 from logline.spark.types import session as active_session
 from logline.store.seam import Lease, Store
 
 logger = logging.getLogger("logline")
-_told: set[str] = set()
-"""Sessions of which it was said that they lack our settings."""
 
 
 def start(
@@ -147,13 +145,6 @@ def _check_master(spark: SparkSession, log: str | None) -> None:
         raise OptionError(
             "spark.speculation with spark.speculation.task.duration.threshold starts second copies of long tasks, "
             "and a pipeline has nothing else: the copies would fence each other off. Take one of them out"
-        )
-    identity = spark.sparkContext.applicationId
-    if conf.get("spark.python.daemon.module", "") != DAEMON and identity not in _told:
-        _told.add(identity)
-        logger.info(
-            "this Spark session was not made by ll.session(): a killed operator takes seconds to come back, where it "
-            "could take a tenth of one"
         )
 
 

@@ -28,6 +28,8 @@ from logline.runtime.parent import die_with_parent
 from logline.runtime.parts import for_partition
 from logline.runtime.supervisor import Supervisor, back_off
 from logline.runtime.working import work
+from logline.spark.nest import brood, can_fork, new_chance
+from logline.store.address import open_store
 from logline.store.lmdb.environment import started
 
 if TYPE_CHECKING:
@@ -89,13 +91,25 @@ def live(plain: Mapping[str, Any], batches: Iterator[pa.RecordBatch]) -> pa.Reco
     partition = context.getLocalProperty(PARTITION)
     with _surroundings(order):
         if partition is None:
-            outcome = _live(order, life)
-        else:
+            outcome = _live_on(order, life)
+        else:  # no other life could go on with the batches of which this one has read some
             from logline.spark.source import feed
 
             with feed(batches):
                 outcome = _live(replace(order, parts=_for_partition(order.parts, partition)), life)
     return pa.record_batch({"outcome": [json.dumps(outcome)]})
+
+
+def _live_on(order: Order, life: int) -> dict[str, Any]:
+    """Life after life, until one comes to its end."""
+    import logline.spark.warm  # noqa: F401
+
+    pickle.loads(order.parts)  # imports the user's modules; the objects are those of no life
+    if not can_fork():
+        return _live(order, life)
+    nest = os.getpid()
+    outcome: dict[str, Any] = brood(lambda before, how: _live(order, life + before, nest, how))
+    return outcome
 
 
 def _for_partition(shipped: bytes, partition: str) -> bytes:
@@ -105,44 +119,53 @@ def _for_partition(shipped: bytes, partition: str) -> bytes:
     return narrow
 
 
-def _live(order: Order, life: int) -> dict[str, Any]:
-    about = {"run": order.run, "life": life, "born": started(os.getpid())}
+def _live(order: Order, life: int, nest: int | None = None, how: str = "") -> dict[str, Any]:
+    """One life in this process. `nest`: the process that forked it, where there is one; `how` the last one ended."""
+    new_chance()
+    store = open_store(order.log)
+    about = _take_turn(store, order, life, nest or os.getpid())
+    box = store.mail(REPORTS)
 
-    def say(store: Store) -> Callable[..., object]:
-        young = _wait_for_turn(store, order, about)
-        about["began"], about["young"] = time.time(), young
-        box = store.mail(REPORTS)
-
-        def report(**message: Any) -> None:
-            if "status" not in message:  # that one is not sent: it lies there to be read
-                box.send({"run": order.run, "group": order.group, "life": life, **message})
-
-        return report
+    def say(**message: Any) -> None:
+        if "started" in message:
+            message["how"] = how
+        if "status" not in message:  # that one is not sent: it lies there to be read
+            box.send({"run": order.run, "group": order.group, "life": about["life"], **message})
 
     return work(
         order.group,
         order.parts,
-        order.log,
+        store,
         level=order.level,
         armed=order.armed,
-        life=life,
+        life=about["life"],
         say=say,
-        obey=lambda store, engine: _obey(store, order.group, engine),
+        obey=lambda engine: _obey(store, order.group, engine),
         about=about,
     )
 
 
-def _wait_for_turn(store: Store, order: Order, about: Mapping[str, Any]) -> int:
-    """Backs off when lives before this one died young: Spark's own retries come without a pause."""
+def _take_turn(store: Store, order: Order, life: int, nest: int) -> dict[str, Any]:
+    """What is to be known of this life. Backs off when lives before this one died young: neither a nest nor Spark's
+    own retries make a pause."""
     before = store.statuses().get(order.group, {})
     young = 0
-    died = before.get("phase") not in ("stopped", "finished")
-    if died and before.get("run") == order.run and time.time() - before.get("began", 0.0) < Supervisor.soon:
-        young = int(before.get("young", 0)) + 1
+    if before.get("run") == order.run and before["phase"] not in ("stopped", "finished"):  # it died
+        life = max(life, before["life"] + 1)  # after a nest that was killed, Spark knows nothing of its lives
+        if time.time() - before["began"] < Supervisor.soon:
+            young = before["young"] + 1
+    about = {
+        "run": order.run,
+        "life": life,
+        "born": started(os.getpid()),
+        "nest": [nest, started(nest)],
+        "began": time.time(),
+        "young": young,
+    }
     known = {"pid": os.getpid(), "phase": "running", "operators": {}, "quiet": False, "at": time.time()}
-    store.put_status(order.group, {**before, **known, **about, "began": time.time(), "young": young})
+    store.put_status(order.group, {**known, **about})
     time.sleep(back_off(young))
-    return young
+    return {**about, "began": time.time()}
 
 
 def _obey(store: Store, group: str, engine: InlineEngine) -> Callable[[], None]:

@@ -37,12 +37,12 @@ def test_nothing_of_a_life_stays_in_its_process(tmp_path: Path) -> None:
     outcome = work(
         "all",
         parts,
-        url,
+        open_store(url),
         level=logging.INFO,
         armed="",
         life=0,
-        say=lambda store: lambda **message: said.append(message),
-        obey=lambda store, engine: lambda: None,
+        say=lambda **message: said.append(message),
+        obey=lambda engine: lambda: None,
     )
     assert outcome == {"over": "finished", "error": None}
     assert any("started" in message for message in said)
