@@ -24,13 +24,15 @@ from typing import Any
 from tests.chaos.shapes import SHAPES
 
 import logline as ll
+from logline.runtime import supervisor
 
 STRIKES = {"one": 5, "several": 3, "all": 2, "pause": 2, "zombie": 2, "silent": 0.5}
 """How often each is drawn, against the others, where the driver goes on."""
 DRIVER_STRIKES = {"driver": 3, "everything": 2, "takeover": 2}
 CHUNK = 20
 """Events that a round lets in."""
-SILENCE = 3.0
+SILENCE, BEGIN = 3.0, 8.0
+"""Seconds after which a life counts as hanging, and one that has not begun."""
 
 ARMED = ("claim.inside", "commit.before", "commit.inside", "commit.after")
 POINTS = {
@@ -119,7 +121,14 @@ class Striker:
             traceback.print_exc()
             os._exit(70)
 
+    def begun(self) -> bool:
+        """Whether every operator has, or had, a process."""
+        return self.run.status().phase != "running" or all(self.run.process(name) for name in self.names)
+
     def rounds(self) -> None:
+        until = time.monotonic() + 30.0
+        while not self.begun() and time.monotonic() < until:
+            time.sleep(0.005)
         for at, kind in list(enumerate(self.plan.strikes()))[self.first :]:
             self.allow((at + 1) * CHUNK)
             self.settle()
@@ -209,6 +218,7 @@ def main() -> None:
     os.environ["LOGLINE_FAULT"] = plan.armed(list(pipeline.graph().nodes), life)
     run = pipeline.start(f"lmdb:{folder / 'log'}", engine="processes", durability=plan.durability, takeover=takeover)
     engine: Any = run._engine
+    supervisor.BEGIN = BEGIN
     if engine is not None:
         engine.soon, engine.silence = 0.0, SILENCE  # no death counts as soon after the last, however many there are
         threading.Thread(target=Striker(folder, plan, run, first).work, daemon=True).start()

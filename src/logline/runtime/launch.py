@@ -114,7 +114,8 @@ def _check_journals(store: Store, parts: Mapping[InstanceName, Parts]) -> None:
 
 def processes(graph: Graph, parts: Mapping[InstanceName, Parts], store: Store, log: str, lease: Lease) -> Engine:
     """One process per operator; operators with the same `group=` share one."""
-    return Supervisor(on_hosts(group(graph), parts, ProcessHost(log), ThreadHost(store)), store, lease)
+    host = ProcessHost(log)
+    return Supervisor(on_hosts(group(graph), parts, host, ThreadHost(store)), store, lease, host.close)
 
 
 def on_hosts(

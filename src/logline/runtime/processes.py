@@ -1,4 +1,4 @@
-"""The local host: groups as processes on this machine, started with spawn.
+"""The local host: groups as processes on this machine, born in the nursery.
 
 The death of a process is seen at once, by the end of its report pipe.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import logging
 import os
-import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,19 +24,25 @@ from logline.runtime.hosting import Ended, Group, Hear, Order
 from logline.runtime.wire import Speaker, listen
 
 logger = logging.getLogger("logline")
+PATIENCE = 5.0
+"""Seconds that a killed process has to be gone."""
+WARM = ("logline.operators", "logline.connectors", "pyarrow.parquet", "pandas")
+"""Imported for the workers in advance if the driver has them. pyarrow imports pandas for the first array that it
+makes of Python objects: without this, in every life anew."""
 
 
 class ProcessHost:
-    """Starts `logline.runtime.worker` for each life."""
+    """Has a process for each life."""
 
     patient = False
 
     def __init__(self, log: str) -> None:
         """`log` is the address of the log, as any process understands it."""
         self._log = log
+        self._births: _Births | None = None
 
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> ProcessTenant:
-        """A new process."""
+        """A new process; called on one thread, which outlives it."""
         first = {
             "path": sys.path,
             "log": self._log,
@@ -45,25 +52,96 @@ class ProcessHost:
             "life": life,
             "parts": base64.b64encode(cloudpickle.dumps(group.parts)).decode(),
         }
-        return ProcessTenant(first, hear, ended)
+        if self._births is None or self._births.over:
+            self._births = _Births()
+        return ProcessTenant(self._births, first, hear, ended)
+
+    def close(self) -> None:
+        """No more lives."""
+        if self._births is not None:
+            self._births.close()
+
+
+class _Births:
+    """This side of a nursery: asks for processes and learns how they ended."""
+
+    def __init__(self) -> None:
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        warm = [name for name in WARM if name in sys.modules]
+        with theirs:
+            self._nursery = subprocess.Popen(
+                [sys.executable, "-m", "logline.runtime.nursery", str(theirs.fileno()), str(os.getpid()), *warm],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # a Ctrl-C is for the driver, which stops its workers in order
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            )
+        self.over = False
+        self._lock = threading.Lock()
+        self._born: list[ProcessTenant] = []
+        self._listener = threading.Thread(target=self._listen, name="logline-births", daemon=True)
+        self._listener.start()
+
+    def ask(self, tenant: ProcessTenant, name: str, pipes: tuple[int, int]) -> int:
+        """Has a process made; its number is for `kill`."""
+        with self._lock:
+            number = len(self._born)
+            self._born.append(tenant)
+        try:
+            socket.send_fds(self._line, [json.dumps({"number": number, "name": name}).encode()], pipes)
+        except OSError:  # the nursery was killed just now, maybe before this one was on the list
+            tenant.gone("was not started: the process that starts the workers was killed")
+        return number
+
+    def kill(self, number: int) -> None:
+        """Through the nursery, which knows whether the process id is still that process."""
+        with contextlib.suppress(OSError):
+            self._line.send(json.dumps({"kill": number}).encode())
+
+    def _listen(self) -> None:
+        while data := self._receive():
+            message = json.loads(data)
+            tenant = self._born[message["number"]]
+            if "pid" in message:
+                tenant.pid = message["pid"]
+            elif "failed" in message:
+                tenant.gone(f"could not be started: {message['failed']}")
+            else:
+                tenant.gone(how_it_ended(message["code"]))
+        self._nursery.wait()
+        with self._lock:
+            self._line.close()
+            self.over = True
+            born = list(self._born)
+        for tenant in born:
+            tenant.gone("was killed with the process that starts the workers")
+
+    def _receive(self) -> bytes:
+        try:
+            return self._line.recv(1 << 16)
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        """Ends it, and whoever lives."""
+        self._nursery.kill()
+        self._listener.join(PATIENCE)
 
 
 class ProcessTenant:
     """One process, and the thread that feeds it, hears it and sees it die."""
 
-    def __init__(self, first: dict[str, Any], hear: Hear, ended: Callable[[Ended], None]) -> None:
+    def __init__(self, births: _Births, first: dict[str, Any], hear: Hear, ended: Callable[[Ended], None]) -> None:
+        self.pid: int | None = None
+        self._births = births
+        self._how = ""
+        self._gone = threading.Event()
         commands_in, commands_out = os.pipe()
         reports_in, reports_out = os.pipe()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "logline.runtime.worker", str(commands_in), str(reports_out), str(os.getpid())],
-            pass_fds=(commands_in, reports_out),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C is for the driver, which stops its workers in order
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-        )
+        self._speaker = Speaker(commands_out)
+        self._number = births.ask(self, first["group"], (commands_in, reports_out))
         os.close(commands_in)
         os.close(reports_out)
-        self._speaker = Speaker(commands_out)
         threading.Thread(target=self._attend, args=(first, reports_in, hear, ended), daemon=True).start()
 
     def _attend(self, first: dict[str, Any], reports: int, hear: Hear, ended: Callable[[Ended], None]) -> None:
@@ -75,14 +153,16 @@ class ProcessTenant:
             else:
                 hear(message)
         os.close(reports)
-        code = self.process.wait()
+        self._gone.wait()
         self._speaker.close()
-        ended(outcome(last) if last is not None else Ended(how=how_it_ended(code)))
+        ended(outcome(last) if last is not None else Ended(how=self._how))
 
-    @property
-    def pid(self) -> int | None:
-        """The process."""
-        return self.process.pid if self.process.returncode is None else None
+    def gone(self, how: str) -> None:
+        """There is no process, or no more."""
+        if not self._gone.is_set():
+            self.pid = None
+            self._how = how
+            self._gone.set()
 
     def tell(self, order: Order) -> None:
         """Over its pipe."""
@@ -90,13 +170,13 @@ class ProcessTenant:
 
     def kill(self) -> None:
         """SIGKILL."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGKILL)
+        self._births.kill(self._number)
 
     def close(self) -> None:
         """A killed process is gone at once."""
-        self.kill()
-        self.process.wait()
+        if not self._gone.is_set():
+            self.kill()
+            self._gone.wait(PATIENCE)
 
     def waits_for(self) -> str:
         """A process has room as long as the machine has."""

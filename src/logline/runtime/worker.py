@@ -1,9 +1,7 @@
 """A worker process: one group, which hears and reports over pipes.
 
-    python -m logline.runtime.worker COMMANDS REPORTS DRIVER      (numbers of inherited pipes; a process id)
-
-The first command carries what to run. The process dies with its driver: by the kernel's hand where that is known
-(Linux), and when the command pipe closes.
+The first command carries what to run. The process dies with its driver: by the kernel's hand, and when the command
+pipe closes.
 """
 
 from __future__ import annotations
@@ -15,16 +13,14 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from logline.runtime.parent import die_with_parent
 from logline.runtime.wire import Speaker, listen
 
 if TYPE_CHECKING:
     from logline.runtime.inline import InlineEngine
 
 
-def serve(commands: int, reports: int, driver: int) -> None:
+def serve(commands: int, reports: int) -> None:
     """Runs one group until it is over."""
-    die_with_parent(driver)  # before anything that takes time: a driver may be killed meanwhile
     speaker = Speaker(reports)
     heard = listen(commands)
     first = next(heard, None)
@@ -57,7 +53,3 @@ def serve(commands: int, reports: int, driver: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of user code that hang must not keep the process
-
-
-if __name__ == "__main__":
-    serve(*(int(argument) for argument in sys.argv[1:4]))
