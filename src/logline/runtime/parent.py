@@ -1,4 +1,4 @@
-"""A worker does not outlive who started it. Imports next to nothing: it is the first thing that a worker does."""
+"""What a process does first that another one made: it does not outlive that one, and is no copy of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
@@ -21,6 +22,12 @@ def die_with_parent(parent: int | None = None) -> None:
 def call_process(name: str) -> None:
     """What `ps` and `top` show of a process; the kernel keeps fifteen bytes of it."""
     _prctl(_PR_SET_NAME, name.encode())
+
+
+def new_chance() -> None:
+    """Python's own random numbers begin anew in a forked process; those of NumPy have to be told."""
+    if (numbers := sys.modules.get("numpy.random")) is not None:
+        numbers.seed()
 
 
 def _prctl(option: int, value: int | bytes) -> None:

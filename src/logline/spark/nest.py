@@ -53,12 +53,6 @@ def _opened() -> set[str]:
     return found
 
 
-def new_chance() -> None:
-    """Python's own random numbers begin anew in a forked process; those of NumPy have to be told."""
-    if (numbers := sys.modules.get("numpy.random")) is not None:
-        numbers.seed()
-
-
 def brood(live: Live) -> Any:
     """Forks lives until one comes to its end, and returns what that one returned. Raises what it raised, as a
     RuntimeError with its traceback: that is for things that another life would not do better."""

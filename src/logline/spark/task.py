@@ -24,11 +24,11 @@ import cloudpickle
 import pyarrow as pa
 
 from logline.names import InstanceName, PartitionName
-from logline.runtime.parent import die_with_parent
+from logline.runtime.parent import die_with_parent, new_chance
 from logline.runtime.parts import for_partition
 from logline.runtime.supervisor import Supervisor, back_off
 from logline.runtime.working import work
-from logline.spark.nest import brood, can_fork, new_chance
+from logline.spark.nest import brood, can_fork
 from logline.store.address import open_store
 from logline.store.lmdb.environment import started
 
