@@ -25,7 +25,7 @@ import traceback
 import warnings
 from typing import Any
 
-from logline.runtime.parent import call_process, die_with_parent
+from logline.runtime.parent import call_process, die_with_parent, new_chance
 from logline.runtime.worker import serve
 
 _ALWAYS = ("lmdb", "pyarrow.compute", "logline.runtime.working")
@@ -100,10 +100,7 @@ def _live(nursery: int, name: str, commands: int, reports: int) -> None:
         os.setsid()
         for fd in (commands, reports):
             os.set_inheritable(fd, False)
-        if (
-            "numpy.random" in sys.modules
-        ):  # forks would draw the same numbers; Python's own `random` takes care itself
-            sys.modules["numpy.random"].seed()
+        new_chance()
         serve(commands, reports)
     except BaseException:
         traceback.print_exc()
