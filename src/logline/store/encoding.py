@@ -31,7 +31,7 @@ from logline.engine.results import Failure
 from logline.errors import LogError
 from logline.names import Serial, Ssn
 
-FORMAT = 3
+FORMAT = 4
 """The version of this encoding; a log written with another one is refused."""
 
 _pack = msgspec.msgpack.Encoder().encode

@@ -8,7 +8,6 @@ from itertools import takewhile
 import lmdb
 import pyarrow as pa
 
-from logline.engine import codec
 from logline.engine.image import Answer, Finished, Head, Image, Member, Needs, Output, Position, Step, own_id
 from logline.errors import Collected, EngineError, Fenced, LogError
 from logline.names import (
@@ -24,15 +23,12 @@ from logline.names import (
 )
 from logline.store.encoding import FORMAT
 from logline.store.faults import point
-from logline.store.lmdb import kept, payloads, rows
+from logline.store.lmdb import kept, members, payloads, pins, rows
 from logline.store.lmdb.environment import Environment, release
 from logline.store.lmdb.events import Packer, Row, collect, read_schema, row_of, rows_from
-from logline.store.lmdb.kept import scan
-
-Raw = bytes | memoryview
 
 
-def get(txn: lmdb.Transaction, key: bytes) -> Raw:
+def get(txn: lmdb.Transaction, key: bytes) -> rows.Raw:
     """A row that must be there."""
     found = txn.get(key)
     if found is None:
@@ -55,34 +51,33 @@ def load_image(txn: lmdb.Transaction) -> Image:
     """The image, row by row."""
     header = load_header(txn)
     image = Image(commits=header.commits, serial=Serial(header.serial), ended=header.ended, left=header.left)
-    image.positions = {ChannelName(c): p for c, p in (rows.read_position(v) for _, v in scan(txn, b"p"))}
-    for _, value in scan(txn, b"h"):
+    image.positions = {ChannelName(c): p for c, p in (rows.read_position(v) for _, v in rows.scan(txn, b"p"))}
+    for _, value in rows.scan(txn, b"h"):
         port, last, total, base = rows.unpack(value)
         image.heads[port] = Head(last, total, base)
-    for _, value in scan(txn, b"k"):
-        port, ssn = rows.unpack(value)
-        image.heads[port].pinned.add(ssn)
+    for port, head in image.heads.items():
+        head.pinned = pins.of(txn, port)
     dues: list[tuple[int, Serial]] = []
-    for key, value in scan(txn, b"s"):
+    for key, value in rows.scan(txn, b"s"):
         serial = Serial(rows.read_number(key[1:]))
         image.sets[serial], due = rows.read_set(value)
         if due:
             dues.append((due, serial))
     image.due = [serial for _, serial in sorted(dues)]
-    for key, value in scan(txn, b"m"):
-        image.sets[Serial(rows.read_number(key[1:9]))].members.append(rows.read_member(value))
+    for serial, joined in members.every(txn):
+        image.sets[serial].members += joined
     raw = txn.get(b"S")
     image.state = None if raw is None else bytes(raw[: rows.END])
-    image.clock = dict(rows.unpack(v) for _, v in scan(txn, b"c"))
-    image.timers = dict(rows.read_timer(v) for _, v in scan(txn, b"t"))
-    for _, value in scan(txn, b"a"):
+    image.clock = dict(rows.unpack(v) for _, v in rows.scan(txn, b"c"))
+    image.timers = dict(rows.read_timer(v) for _, v in rows.scan(txn, b"t"))
+    for _, value in rows.scan(txn, b"a"):
         answer = rows.read_answer(value)
         image.answers.setdefault(answer.serial, []).append(answer)
-    for key, value in scan(txn, b"f"):
+    for key, value in rows.scan(txn, b"f"):
         image.failures[Serial(rows.read_number(key[1:]))] = rows.read_failure(value)
-    image.settled = {Ssn(rows.read_number(key[1:])) for key, _ in scan(txn, b"q")}
-    image.written = dict(rows.unpack(v) for _, v in scan(txn, b"w"))
-    image.reads = {PartitionName(p): r for p, r in (rows.read_progress(v) for _, v in scan(txn, b"r"))}
+    image.settled = {Ssn(rows.read_number(key[1:])) for key, _ in rows.scan(txn, b"q")}
+    image.written = dict(rows.unpack(v) for _, v in rows.scan(txn, b"w"))
+    image.reads = {PartitionName(p): r for p, r in (rows.read_progress(v) for _, v in rows.scan(txn, b"r"))}
     image.segments = {segment.number: segment for segment in kept.segments(txn)}
     return image
 
@@ -101,7 +96,7 @@ class LmdbJournal:
             header = header._replace(incarnation=header.incarnation + 1)
             rows.put(txn, rows.HEADER, rows.pack(header))
             self.image = load_image(txn)
-            for _, value in scan(txn, b"$"):
+            for _, value in rows.scan(txn, b"$"):
                 port, at, raw = rows.unpack(value)
                 self._schemas[port] = (at, pa.ipc.read_schema(pa.py_buffer(raw)))
             self._staging = self._staged(txn)
@@ -121,7 +116,7 @@ class LmdbJournal:
         self._staging.update(output.port for output in step.staged)
         events = packer.alone(step.staged) + packer.together(step.outputs, self._staging)
         plain = [rows.sealed(key, value) for key, value in rows.plain_puts(step)]
-        members = [(s, m, rows.member_value(m)) for s, joined in step.members.items() for m in joined]
+        joining = members.joining(step)
         with self._env.write() as txn:
             header = load_header(txn)
             if header.incarnation != self.incarnation:
@@ -130,11 +125,11 @@ class LmdbJournal:
                 return  # repeated after a lost answer
             if step.number != header.commits + 1:
                 raise EngineError(f"commit {step.number} after commit {header.commits}: out of turn")
-            rows.put_all(txn, (*packer.schemas, *events, *plain))
+            rows.put_all(txn, (*packer.schemas, *events, *plain, *joining))
             for key in rows.gone_timers(step):
                 txn.delete(key)
             heads = self._moved_heads(step)
-            dues = self._put_sets(txn, step, members, header)
+            dues = self._put_sets(txn, step, header)
             self._collect(txn, step, heads)
             for port, head in heads.items():
                 rows.put(txn, b"h" + rows.hashed(port), rows.pack((port, head.last, head.total, head.base)))
@@ -170,23 +165,13 @@ class LmdbJournal:
             head(port)
         return moved
 
-    def _put_sets(
-        self, txn: lmdb.Transaction, step: Step, members: list[tuple[Serial, Member, bytes]], header: rows.Header
-    ) -> int:
-        dues, at = header.dues, step.number << 32
+    def _put_sets(self, txn: lmdb.Transaction, step: Step, header: rows.Header) -> int:
+        dues = header.dues
         for serial, member in step.alone.items():
             dues += 1
             rows.put(txn, b"s" + rows.number(serial), rows.set_value(own_id(member), "ready", dues))
-            self._put_member(txn, serial, member, rows.member_value(member), at)
-            at += 1
         for serial, opened in step.opened.items():
             rows.put(txn, b"s" + rows.number(serial), rows.set_value(opened.id, None, 0))
-            for member in opened.members:
-                self._put_member(txn, serial, member, rows.member_value(member), at)
-                at += 1
-        for serial, member, value in members:
-            self._put_member(txn, serial, member, value, at)
-            at += 1
         for serial, cause in step.due.items():
             dues += 1
             key = b"s" + rows.number(serial)
@@ -199,48 +184,38 @@ class LmdbJournal:
             self._drop_work(txn, serial)
         made = kept.made_by(step.outputs, step.kept)
         for finished in step.finished:
-            for member in finished.members:
-                rows.put(txn, rows.done_key(member, finished.serial), rows.done_value(member, finished.id))
-            if finished.serial in made:
-                kept.put_set(txn, finished, made[finished.serial])
+            self._remember(txn, finished.serial, finished.id, members.Joined.of(finished.members), made)
         for serial in step.done:
-            self._finish(txn, serial, made.get(serial))
+            self._finish(txn, serial, made)
         kept.put_step(txn, step)
         for channel, base in step.forget.items():
-            prefix = b"D" + rows.hashed(channel)
-            for key in [k for k, _ in _until(txn, prefix, prefix + rows.number(base))]:
-                txn.delete(key)
+            members.forget(txn, channel, base)
         return dues
 
     @staticmethod
-    def _put_member(txn: lmdb.Transaction, serial: Serial, member: Member, value: bytes, at: int) -> None:
-        rows.put(txn, rows.member_key(serial, at), value)
-        rows.put(txn, rows.index_key(member, serial), b"")
+    def _remember(
+        txn: lmdb.Transaction, serial: Serial, inset: InsetId, joined: members.Joined, made: kept.Made
+    ) -> None:
+        members.remember(txn, serial, inset, joined)
+        if serial in made:
+            kept.put_set(txn, serial, inset, joined, made[serial])
 
-    @staticmethod
-    def _finish(txn: lmdb.Transaction, serial: Serial, made: list[tuple[PortName, Ssn]] | None) -> None:
+    def _finish(self, txn: lmdb.Transaction, serial: Serial, made: kept.Made) -> None:
         """The set leaves the image; its memberships are remembered, and its answers if lineage keeps what it made."""
         key = b"s" + rows.number(serial)
         opened, _ = rows.read_set(get(txn, key))
         txn.delete(key)
-        for member_key, value in [(k, bytes(v)) for k, v in scan(txn, b"m" + rows.number(serial))]:
-            member = rows.read_member(value)
-            txn.delete(member_key)
-            txn.delete(rows.index_key(member, serial))
-            rows.put(txn, rows.done_key(member, serial), rows.done_value(member, opened.id))
-            opened.members.append(member)
-        for answer in [rows.read_answer(v) for _, v in scan(txn, b"a" + rows.number(serial))]:
+        self._remember(txn, serial, opened.id, members.take(txn, serial), made)
+        for answer in [rows.read_answer(v) for _, v in rows.scan(txn, b"a" + rows.number(serial))]:
             txn.delete(rows.answer_key(b"a", answer))
-            if made is not None:
+            if serial in made:
                 rows.put(txn, rows.answer_key(b"A", answer), rows.pack(answer))
-        if made is not None:
-            kept.put_set(txn, Finished(serial, opened.id, tuple(opened.members)), made)
         txn.delete(b"f" + rows.number(serial))
 
     @staticmethod
     def _drop_work(txn: lmdb.Transaction, serial: Serial) -> None:
         """What was kept for the generation of a set that is parked."""
-        for answer_key in [k for k, _ in scan(txn, b"a" + rows.number(serial))]:
+        for answer_key in [k for k, _ in rows.scan(txn, b"a" + rows.number(serial))]:
             txn.delete(answer_key)
         txn.delete(b"f" + rows.number(serial))
 
@@ -253,10 +228,7 @@ class LmdbJournal:
                 for ssn in gone:
                     txn.delete(rows.settled_key(ssn))
             self._env.recent.drop(port, gone)
-            for ssn in head.pinned - pinned:
-                txn.delete(b"k" + rows.hashed(port) + rows.number(ssn))
-            for ssn in pinned - head.pinned:
-                rows.put(txn, b"k" + rows.hashed(port) + rows.number(ssn), rows.pack((port, ssn)))
+            pins.change(txn, port, head.pinned, pinned)
             head.base, head.pinned = base, set(pinned)
 
     def close(self) -> None:
@@ -265,17 +237,6 @@ class LmdbJournal:
             self._closed = True
             self._env.disown()
             release(self._env)
-
-
-def _until(txn: lmdb.Transaction, first: bytes, end: bytes) -> Iterator[tuple[bytes, Raw]]:
-    with txn.cursor() as cursor:
-        if not cursor.set_range(first):
-            return
-        for key, value in cursor:
-            key = bytes(key)
-            if key >= end or key[:1] != first[:1]:
-                return
-            yield key, value
 
 
 class LmdbReader:
@@ -363,7 +324,7 @@ class LmdbReader:
         """Whether an event is visible and not collected; it may lie there all the same."""
         if ssn >= head.base:
             return ssn <= head.last
-        return txn.get(b"k" + rows.hashed(port) + rows.number(ssn)) is not None
+        return pins.has(txn, port, ssn)
 
     def _schema(self, txn: lmdb.Transaction, port: PortName, number: int) -> pa.Schema | None:
         found = self._schemas.get((port, number))
@@ -376,9 +337,8 @@ class LmdbReader:
         if self._env is None:
             return []
         with self._env.read() as txn:
-            head, pins = self._head(txn, port), b"k" + rows.hashed(port)
-            pinned = [Ssn(rows.unpack(value)[1]) for _, value in scan(txn, pins)]
-            return [*pinned, *(Ssn(ssn) for ssn in range(head.base, head.last + 1))]
+            head = self._head(txn, port)
+            return [*sorted(pins.of(txn, port)), *(Ssn(ssn) for ssn in range(head.base, head.last + 1))]
 
     def head(self, port: PortName) -> Head:
         """The committed head, holes included."""
@@ -386,7 +346,7 @@ class LmdbReader:
             return Head()
         with self._env.read() as txn:
             head = self._head(txn, port)
-            head.pinned = {Ssn(rows.unpack(v)[1]) for _, v in scan(txn, b"k" + rows.hashed(port))}
+            head.pinned = pins.of(txn, port)
             return head
 
     def base(self, port: PortName) -> Ssn:
@@ -408,9 +368,7 @@ class LmdbReader:
         with self._env.read() as txn:
             raw = txn.get(b"p" + rows.hashed(channel))
             position = Position() if raw is None else rows.read_position(raw)[1]
-            prefix = b"x" + rows.hashed(channel)
-            members = [Ssn(rows.read_number(key[9:17])) for key, _ in scan(txn, prefix)]
-            return Needs(position, members, load_header(txn).left, kept.low(txn, channel))
+            return Needs(position, members.needed(txn, channel), load_header(txn).left, kept.low(txn, channel))
 
     def image(self) -> Image:
         """The committed image."""
@@ -425,15 +383,12 @@ class LmdbReader:
         known: dict[Serial, Finished] = {}
         if self._env is not None:
             with self._env.read() as txn:
-                for key, value in scan(txn, b"D"):
-                    channel, inset, note = rows.unpack(value)
-                    serial, ssn = Serial(rows.read_number(key[17:25])), Ssn(rows.read_number(key[9:17]))
-                    member = Member(channel, ssn, None if note is None else codec.decode(note))
-                    found.setdefault(serial, (codec.decode(inset), []))[1].append(member)
+                for serial, inset, joined in members.remembered(txn):
+                    found.setdefault(serial, (inset, []))[1].extend(joined)
                 known = {finished.serial: finished for finished in kept.every(txn)}
         for serial in sorted({*found, *known}):
-            inset, members = found.get(serial, ("", []))
-            yield known.get(serial) or Finished(serial, inset, tuple(members))
+            inset, rest = found.get(serial, ("", []))
+            yield known.get(serial) or Finished(serial, inset, tuple(rest))
 
     # ---- lineage ----------------------------------------------------------------------------------------
 

@@ -12,25 +12,13 @@ from collections.abc import Iterator, Sequence
 import lmdb
 
 from logline.engine import codec
-from logline.engine.image import Answer, Finished, Lone, Member, Output, Segment, Step, own_id
-from logline.names import ChannelName, PortName, Serial, Ssn
+from logline.engine.image import Answer, Finished, Lone, Output, Segment, Step, own_id
+from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
 from logline.store.encoding import read_segment
-from logline.store.lmdb import events, rows
+from logline.store.lmdb import events, members, rows
 
 Raw = bytes | memoryview
 Made = dict[Serial, list[tuple[PortName, Ssn]]]
-
-
-def scan(txn: lmdb.Transaction, prefix: bytes) -> Iterator[tuple[bytes, Raw]]:
-    """Rows whose key begins so, in order. Values are views into the map: copy what outlives the transaction."""
-    with txn.cursor() as cursor:
-        if not cursor.set_range(prefix):
-            return
-        for key, value in cursor:
-            key = bytes(key)
-            if not key.startswith(prefix):
-                return
-            yield key, value
 
 
 def _last_until(txn: lmdb.Transaction, prefix: bytes, number: int) -> tuple[bytes, Raw] | None:
@@ -56,10 +44,15 @@ def made_by(outputs: Sequence[Output], kept: Sequence[Serial]) -> Made:
     return found
 
 
-def put_set(txn: lmdb.Transaction, finished: Finished, made: Sequence[tuple[PortName, Ssn]]) -> None:
+def put_set(
+    txn: lmdb.Transaction,
+    serial: Serial,
+    inset: InsetId,
+    joined: members.Joined,
+    made: Sequence[tuple[PortName, Ssn]],
+) -> None:
     """A set that is done."""
-    members = [(m.channel, m.ssn, None if m.note is None else codec.encode(m.note)) for m in finished.members]
-    rows.put(txn, b"F" + rows.number(finished.serial), rows.pack((codec.encode(finished.id), members, made)))
+    rows.put(txn, b"F" + rows.number(serial), rows.pack((codec.encode(inset), joined, made)))
 
 
 def put_step(txn: lmdb.Transaction, step: Step) -> None:
@@ -100,14 +93,14 @@ def expire(txn: lmdb.Transaction, upto: int) -> None:
 
 
 def _numbered(txn: lmdb.Transaction, kind: bytes, upto: int) -> Iterator[tuple[bytes, Raw]]:
-    for key, value in scan(txn, kind):
+    for key, value in rows.scan(txn, kind):
         if rows.read_number(key[1:9]) > upto:
             return
         yield key, value
 
 
 def _forget_set(txn: lmdb.Transaction, serial: Serial) -> None:
-    for key in [k for k, _ in scan(txn, b"A" + rows.number(serial))]:
+    for key in [k for k, _ in rows.scan(txn, b"A" + rows.number(serial))]:
         txn.delete(key)
     txn.delete(b"F" + rows.number(serial))
 
@@ -117,7 +110,7 @@ def _forget_set(txn: lmdb.Transaction, serial: Serial) -> None:
 
 def segments(txn: lmdb.Transaction) -> Iterator[Segment]:
     """In order."""
-    for _, value in scan(txn, b"g"):
+    for _, value in rows.scan(txn, b"g"):
         yield read_segment(rows.unpack(value))
 
 
@@ -136,9 +129,8 @@ def inset(txn: lmdb.Transaction, serial: Serial) -> Finished | None:
 
 
 def _read_set(serial: Serial, raw: Raw) -> Finished:
-    encoded, members, _ = rows.unpack(raw)
-    decoded = (Member(c, s, None if note is None else codec.decode(note)) for c, s, note in members)
-    return Finished(serial, codec.decode(encoded), tuple(decoded))
+    encoded, joined, _ = rows.unpack(raw)
+    return Finished(serial, codec.decode(encoded), tuple(members.Joined(*joined).members()))
 
 
 def one_of(run: Lone, serial: Serial) -> Finished:
@@ -163,9 +155,9 @@ def _read_run(serial: int, raw: Raw | None) -> Lone:
 
 def every(txn: lmdb.Transaction) -> Iterator[Finished]:
     """Every set; for tables and checks."""
-    for key, value in scan(txn, b"F"):
+    for key, value in rows.scan(txn, b"F"):
         yield _read_set(Serial(rows.read_number(key[1:])), value)
-    for key, value in scan(txn, b"R"):
+    for key, value in rows.scan(txn, b"R"):
         run = _read_run(rows.read_number(key[1:]), value)
         for serial in range(run.serial, run.serial + run.count):
             yield one_of(run, Serial(serial))
@@ -173,8 +165,7 @@ def every(txn: lmdb.Transaction) -> Iterator[Finished]:
 
 def insets_of(txn: lmdb.Transaction, channel: ChannelName, ssn: Ssn) -> list[Serial]:
     """The sets that have this event as a member."""
-    prefix = b"D" + rows.hashed(channel) + rows.number(ssn)
-    found = {Serial(rows.read_number(key[17:25])) for key, _ in scan(txn, prefix)}
+    found = members.sets_of(txn, channel, ssn)
     index = _last_until(txn, b"Q" + rows.hashed(channel), ssn)
     if index is not None:
         serial, count = rows.unpack(index[1])
@@ -224,4 +215,4 @@ def _search(txn: lmdb.Transaction, port: PortName, serial: Serial, last: Ssn) ->
 def answers(txn: lmdb.Transaction, serial: Serial) -> list[Answer]:
     """Of a set that is due, or done and kept."""
     kinds = (b"a", b"A")
-    return [rows.read_answer(value) for kind in kinds for _, value in scan(txn, kind + rows.number(serial))]
+    return [rows.read_answer(value) for kind in kinds for _, value in rows.scan(txn, kind + rows.number(serial))]

@@ -3,17 +3,18 @@
 A commit writes what changed, never the whole image. One key space, told apart by the first byte:
 
     !  header: format, incarnation, commits, serial, dues, ended, left     S  global state
-    p  channel -> position          h  port -> head            k  port, SSN -> pinned
-    s  serial -> set                m  serial, n -> member     x  channel, SSN, serial -> (index of members)
+    p  channel -> position          h  port -> head            k  port, block -> pinned
+    s  serial -> set                m  serial, commit -> members
     t  id -> timer                  a  serial, row, n -> answer f  serial -> failure
     q  SSN -> (settled error)
     w  target -> written            r  partition -> progress   c  channel -> event clock
-    $  port, n -> Arrow schema      E  port, SSN -> events     D  channel, SSN, serial -> membership of a done set
+    $  port, n -> Arrow schema      E  port, SSN -> events     D  channel, block, serial -> members of a done set
     g  n -> segment of history      G  segment, commit -> what of it that commit finished
     F  serial -> done set with members and outputs             A  serial, row, n -> answer of a done set
     R  serial -> run of sets of one event                      Q  channel, SSN -> (index of runs)
 
-The last three lines are what lineage scopes keep: `store/lmdb/kept.py`.
+A block is 64 SSNs (`store/lmdb/members.py`, `store/lmdb/pins.py`). The last three lines are what lineage scopes keep
+(`store/lmdb/kept.py`).
 
 Names are hashed in keys (LMDB bounds their length) and stand in the value. Every value ends with a checksum, which
 is verified when a journal is claimed: a flipped byte is found before anything is made of it.
@@ -32,13 +33,14 @@ import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from logline.engine import codec
-from logline.engine.image import Answer, Member, OpenSet, Position, Progress, Step, Timer
+from logline.engine.image import Answer, OpenSet, Position, Progress, Step, Timer
 from logline.engine.results import Failure
 from logline.errors import LogError
 from logline.names import InsetId, PortName
 from logline.store.encoding import FORMAT
 
 HEADER = b"!"
+Raw = bytes | memoryview
 _SUM = struct.Struct("<Q")
 _sum = _SUM.pack
 END = -_SUM.size
@@ -134,34 +136,36 @@ def read_number(raw: bytes | memoryview) -> int:
     return found
 
 
+def scan(txn: lmdb.Transaction, prefix: bytes) -> Iterator[tuple[bytes, Raw]]:
+    """Rows whose key begins so, in order. Values are views into the map: copy what outlives the transaction."""
+    with txn.cursor() as cursor:
+        if not cursor.set_range(prefix):
+            return
+        for key, value in cursor:
+            key = bytes(key)
+            if not key.startswith(prefix):
+                return
+            yield key, value
+
+
+def until(txn: lmdb.Transaction, first: bytes, end: bytes) -> Iterator[tuple[bytes, Raw]]:
+    """Rows from one key up to another, which is not among them."""
+    with txn.cursor() as cursor:
+        if not cursor.set_range(first):
+            return
+        for key, value in cursor:
+            key = bytes(key)
+            if key >= end:
+                return
+            yield key, value
+
+
 def event_key(port: PortName, ssn: int) -> bytes:
     """Where a run of events, write actions or staged rows lies that begins with this one (see `lmdb.events`)."""
     return b"E" + hashed(port) + _U64.pack(ssn)
 
 
 # ---- a step as puts and deletes ---------------------------------------------------------------------------------
-
-
-def member_key(serial: int, at: int) -> bytes:
-    """Members of a set, in the order in which they joined."""
-    return b"m" + number(serial) + number(at)
-
-
-def index_key(member: Member, serial: int) -> bytes:
-    """The same membership, by event: what a sender looks for (R12)."""
-    return b"x" + hashed(member.channel) + number(member.ssn) + number(serial)
-
-
-def member_value(member: Member) -> bytes:
-    """A membership with its note."""
-    note = None if member.note is None else codec.encode(member.note)
-    return pack((member.channel, member.ssn, note))
-
-
-def read_member(raw: bytes | memoryview) -> Member:
-    """The inverse of `member_value`."""
-    channel, ssn, note = unpack(raw)
-    return Member(channel, ssn, None if note is None else codec.decode(note))
 
 
 def set_value(inset: InsetId, cause: str | None, due: int) -> bytes:
@@ -173,16 +177,6 @@ def read_set(raw: bytes | memoryview) -> tuple[OpenSet, int]:
     """An open set without its members, and its place among the due ones."""
     inset, cause, due = unpack(raw)
     return OpenSet(codec.decode(inset), [], cause), due
-
-
-def done_key(member: Member, serial: int) -> bytes:
-    """A membership of a set that is done."""
-    return b"D" + hashed(member.channel) + number(member.ssn) + number(serial)
-
-
-def done_value(member: Member, inset: InsetId) -> bytes:
-    """With the set's id and the note."""
-    return pack((member.channel, codec.encode(inset), None if member.note is None else codec.encode(member.note)))
 
 
 def plain_puts(step: Step) -> Iterator[tuple[bytes, bytes]]:

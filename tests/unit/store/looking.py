@@ -1,0 +1,18 @@
+"""What lies in a journal of the embedded log, row by row."""
+
+from __future__ import annotations
+
+import lmdb
+
+from logline.names import InstanceName
+from logline.store.lmdb import environment
+from logline.store.lmdb.folder import LmdbStore
+
+
+def rows_of(store: LmdbStore, instance: InstanceName, kind: bytes) -> int:
+    """How many rows of a kind there are."""
+    path = store.folder / "journals" / instance
+    # Another process would see the same; LMDB opens a file once in a process, so it is asked through what is open.
+    env: lmdb.Environment = environment._open[path.absolute()]._env
+    with env.begin() as txn, txn.cursor() as cursor:
+        return sum(key.startswith(kind) for key in cursor.iternext(keys=True, values=False))
