@@ -254,7 +254,8 @@ class Operator(Generic[A, S]):
         raise TypeError(f"{type(self).__name__} needs generate()")
 
     def close(self) -> None:
-        """At the end of a life that ends in order."""
+        """At the end of a life that ends in order, and of one that is restarted within its process. What must not be
+        lost has no place here: nothing is called when a process dies."""
 
 
 def is_stateless(op: Operator[Any, Any]) -> bool:

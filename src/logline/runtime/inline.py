@@ -357,6 +357,7 @@ class InlineEngine:
         old = self.hosts[instance]
         if old.over is None:
             old.leave("fenced")
+            self._let_go(old)
         fresh = replace(old.parts, op=deepcopy(self._pristine[instance]))
         host = self.hosts[instance] = _Host(self, fresh)
         host.counters = old.counters
@@ -365,6 +366,16 @@ class InlineEngine:
         if self.phase == "draining":
             host.stimuli.append(on.Command("drain"))
         done()
+
+    @staticmethod
+    def _let_go(host: _Host) -> None:
+        """After a kill the process is gone; here it goes on, and so would the clients and threads of the operator."""
+        op = host.parts.op
+        try:
+            if op is not None:
+                op.close()
+        except Exception:
+            logger.warning("%s.close() failed in a restart", host.parts.spec.name, exc_info=True)
 
     def _when_idle(self) -> None:
         if self.lease is not None and not self.lease.held():

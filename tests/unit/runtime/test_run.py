@@ -239,6 +239,46 @@ def test_restart_in_the_midst_of_a_call(key: str, concurrency: int) -> None:
     assert len(both.calls) <= 2  # again only if its answer was not committed
 
 
+def test_a_restart_leaves_no_threads_of_the_life_before(key: str) -> None:
+    tap, bucket = Tap(key), Bucket(key)
+    p = Pipeline("rows")
+    ids = p.source("tap", tap).map_rows("calls", lambda row, ctx: {"id": row["id"]}, schema="id long", concurrency=3)
+    ids.sink("store", bucket)
+    before: set[threading.Thread] = set()
+    with start(p) as run:
+        for number in (1, 2, 3):
+            tap.put(number, run=run)
+            bucket.wait_for(*range(1, number + 1))
+            callers = {thread for thread in threading.enumerate() if thread.name.startswith("map_rows")}
+            assert callers - before
+            before |= callers
+            run.restart("calls")
+            for thread in callers:
+                thread.join(PATIENCE)
+                assert not thread.is_alive()
+
+
+def test_a_close_that_fails_does_not_stop_a_restart(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    closed: list[bool] = []
+
+    class Clings(Threes):
+        def close(self) -> None:
+            closed.append(True)
+            if len(closed) == 1:
+                raise ValueError("the client is gone")
+
+    tap, bucket = Tap(key), Bucket(key)
+    p = Pipeline("threes")
+    p.source("tap", tap).apply("threes", Clings(key)).sink("store", bucket)
+    with start(p) as run:
+        tap.put(1, 2, run=run)
+        shared(key).wait_for(lambda: len(shared(key).calls) == 2)
+        run.restart("threes")
+        assert "threes.close() failed in a restart" in caplog.text
+        tap.put(4, run=run)
+        bucket.wait_for(7)
+
+
 def test_restart_of_nobody_and_of_a_run_that_is_over() -> None:
     p = Pipeline("sales")
     numbers(p).sink("store", sinks.collect())
