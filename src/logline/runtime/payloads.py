@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from math import ceil
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -59,6 +60,8 @@ class ArrowPayloads:
     def __init__(self, node: Node) -> None:
         self.operator = node.name
         self._schemas: Mapping[PortName, pa.Schema] = node.outputs
+        self._known = {port: (schema, row_bytes(schema)) for port, schema in node.outputs.items()}
+        """By port: the schema, and what a row takes where that is the same for all. Of a target: the last one."""
         self._targets = {t: write_port(t) for t in node.targets}
         self._time = {PortName(p): c for p, c in (node.op.time if node.op is not None else {}).items()}
 
@@ -70,23 +73,24 @@ class ArrowPayloads:
         """One thing that `generate` yielded."""
         if type(made) is Emit:
             batch: Any = made.data
-            known = self._schemas.get(PortName(made.port))
-            if type(batch) is pa.RecordBatch and known is not None and batch.schema.equals(known):
-                return _produced(PortName(made.port), batch)  # nearly always
+            port = PortName(made.port)
+            known = self._known.get(port)
+            if type(batch) is pa.RecordBatch and known is not None and batch.schema.equals(known[0]):
+                return _produced(port, batch, known[1])  # nearly always
         if isinstance(made, Write):
             return self._write(made)
         if isinstance(made, Reject):
             batch = _as_batch(made.data, f"{self.operator}.errors")
             names = [str(own_id(member)) for member in members]
             return self._error(inset, names, made.reason, "", ipc_bytes([batch]))
-        port, data = (made.port, made.data) if isinstance(made, Emit) else ("out", made)
-        schema = self._schemas.get(PortName(port))
-        if schema is None:
+        port, data = (PortName(made.port), made.data) if isinstance(made, Emit) else (OUT, made)
+        known = self._known.get(port)
+        if known is None:
             raise GraphError(
                 f"operator {self.operator!r} emitted on port {port!r}, which it does not have: "
                 f"its output ports are {', '.join(map(repr, self._schemas))}"
             )
-        return _produced(PortName(port), to_batches(data, schema, f"{self.operator}.{port}")[0])
+        return _produced(port, to_batches(data, known[0], f"{self.operator}.{port}")[0], known[1])
 
     def _write(self, made: Write) -> Produced:
         port = self._targets.get(TargetName(made.to))
@@ -95,14 +99,18 @@ class ArrowPayloads:
                 f"operator {self.operator!r} writes to {made.to!r}, which is not among its targets: "
                 f"{', '.join(map(repr, self._targets)) or 'it has none'}; give it in targets="
             )
-        return _produced(port, _as_batch(made.data, f"{self.operator} -> {made.to}"))
+        batch = _as_batch(made.data, f"{self.operator} -> {made.to}")
+        known = self._known.get(port)
+        if known is None or not batch.schema.equals(known[0]):
+            known = self._known[port] = (batch.schema, row_bytes(batch.schema))
+        return _produced(port, batch, known[1])
 
     def read(self, batch: pa.RecordBatch) -> Produced:
         """A batch that a source read."""
-        schema = self._schemas[OUT]
+        schema, width = self._known[OUT]
         if not batch.schema.equals(schema):
             (batch,) = to_batches(batch, schema, f"{self.operator}.out")
-        return _produced(OUT, batch)
+        return _produced(OUT, batch, width)
 
     def chunk(self, batches: Sequence[pa.RecordBatch], rows: int) -> Sequence[pa.RecordBatch]:
         """Batches that were read one after the other, as batches of at most so many rows."""
@@ -133,7 +141,7 @@ class ArrowPayloads:
             "traceback": trace,
             "data": data,
         }
-        return _produced(ERRORS, pa.RecordBatch.from_pylist([row], schema=ERRORS_SCHEMA))
+        return _produced(ERRORS, pa.RecordBatch.from_pylist([row], schema=ERRORS_SCHEMA), None)
 
     def rejected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that an event on port `errors` carries."""
@@ -171,6 +179,17 @@ def _as_batch(data: Tabular, where: str) -> pa.RecordBatch:
     return to_batches(table, table.schema, where)[0]
 
 
-def _produced(port: PortName, batch: pa.RecordBatch) -> Produced:
-    # Not batch.nbytes: that costs more than logging the event does.
-    return Produced(port, batch, batch.num_rows, _size(batch) + HEADER)
+def row_bytes(schema: pa.Schema) -> float | None:
+    """What a row takes, where all rows take the same: no strings, lists or the like."""
+    if any(pa.types.is_dictionary(field.type) for field in schema):
+        return None
+    try:
+        return float(sum(field.type.bit_width + field.nullable for field in schema) / 8)
+    except ValueError:  # a type without a fixed width
+        return None
+
+
+def _produced(port: PortName, batch: pa.RecordBatch, width: float | None) -> Produced:
+    # Not batch.nbytes: that costs more than logging the event does, and even the size as a message is a dry run.
+    rows = batch.num_rows
+    return Produced(port, batch, rows, HEADER + (_size(batch) if width is None else ceil(width * rows)))

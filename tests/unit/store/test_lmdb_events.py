@@ -123,3 +123,15 @@ def test_staged_rows_stay_alone(store: LmdbStore, journal: LmdbJournal) -> None:
     found = store.read(ORDERS).events(OUT, Ssn(0), limit=10, max_bytes=1 << 30)
     assert [e.rows for e in found] == [2, 3, 1, 1]
     assert [e.payload.num_rows for e in found] == [2, 3, 1, 1]
+
+
+def test_schemas_may_differ_from_event_to_event(
+    store: LmdbStore, journal: LmdbJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pandas notes the index of each frame in its schema: there may be more schemas than there are numbers for."""
+    monkeypatch.setattr("logline.store.lmdb.payloads.STREAM", 5)
+    for n in range(1, 10):
+        batch = event(n).payload.replace_schema_metadata({"index": f"{n}"})
+        journal.commit(Step(number=n, outputs=[event(n)._replace(payload=batch)]))
+    found = store.read(ORDERS).events(OUT, Ssn(0), limit=100, max_bytes=1 << 30)
+    assert [e.payload.schema.metadata for e in found] == [{b"index": b"%d" % n} for n in range(1, 10)]

@@ -3,7 +3,8 @@
     E  port, first SSN -> how many, schema number; rows, nbytes, total, serial, end of each; one Arrow batch for all
 
 A commit that puts out a run of events writes them so; a reader copies the row out of the map once and hands out
-slices. The events of a row have at most `TOGETHER` bytes, since user code that keeps one slice keeps them all.
+slices. The events of a row have at most `TOGETHER` bytes: user code that keeps one slice keeps them all, and a larger
+row makes an event hardly cheaper.
 Rows that are staged (R9) hold one event each: another life may stage other events in their place.
 
 A collected event may still lie there, beside one that is needed. What counts is the port's head: below its base there
@@ -26,7 +27,7 @@ from logline.errors import EngineError
 from logline.names import PortName, Ssn
 from logline.store.lmdb import payloads, rows
 
-TOGETHER, MOST = 64 << 10, 64
+TOGETHER, MOST = 256 << 10, 64
 """Bytes and number of the events that share a row, at most."""
 _WHOLE = (payloads.NONE, payloads.STREAM)
 _COUNT = struct.Struct("<HH")  # how many, schema number
@@ -92,6 +93,8 @@ class Packer:
         if payloads.needs_stream(batch.schema):
             return payloads.STREAM
         at = 1 if known is None else known[0] + 1
+        if at >= payloads.STREAM:  # schemas that differ from event to event, in what pandas notes of its index say
+            return payloads.STREAM
         self.fresh[port] = (at, batch.schema)
         value = rows.pack((port, at, batch.schema.serialize().to_pybytes()))
         self.schemas.append(rows.sealed(schema_key(port, at), value))
