@@ -174,9 +174,11 @@ def collect(txn: lmdb.Transaction, port: PortName, head: Head, base: int, pinned
     """Drops what is below `base` and not pinned; `head` says what was there before."""
     freed = sorted(ssn for ssn in head.pinned if ssn not in pinned)
     with txn.cursor() as cursor:
+        done = 0
         for ssn in freed:
-            row = row_of(cursor, port, ssn)
-            if row is not None:  # else it went with another one
+            row = None if ssn < done else row_of(cursor, port, ssn)  # a row is looked at once, for all its events
+            if row is not None:
+                done = row.first + row.many
                 _shrink(txn, port, row, base, pinned)
         for row in rows_from(cursor, port, head.base):
             if row.first >= base:
