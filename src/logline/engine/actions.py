@@ -182,6 +182,13 @@ class Observe(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class ObserveTaken(Action):
+    """Read how far the receivers of a port are, and no more: what they need is as long as their sets (R13)."""
+
+    channels: tuple[ChannelName, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ObserveBases(Action):
     """Read which events the senders have collected, so that memberships of done sets can go too."""
 

@@ -468,6 +468,13 @@ class Image:
                 self.failures.pop(serial, None)
 
 
+class Taken(NamedTuple):
+    """How far a receiver is on a channel, as its journal says (R13)."""
+
+    position: Position
+    left: bool
+
+
 class Needs(NamedTuple):
     """What a receiver still needs of a channel, as its journal says (R12, R13)."""
 

@@ -54,6 +54,7 @@ class Machine:
             on.Committed: self._on_committed,
             on.FencedOff: self._on_fenced,
             on.Observed: self._on_observed,
+            on.TakenObserved: self._on_taken_observed,
             on.Bell: self._on_bell,
             on.Tick: self._on_tick,
             on.Broke: self._on_broke,
@@ -245,16 +246,25 @@ class Machine:
         """Looks at the receivers' journals when a bell has rung and it matters how far they are."""
         if self._observing or not self._look:
             return
-        if self.outbox.half_full() or (self.spec.collect and self.outbox.grown()):
-            self._look = False
-            self._observing = True
-            self._do(do.Observe(tuple(c.name for port in self.spec.ports.values() for c in port)))
+        channels = tuple(c.name for port in self.spec.ports.values() for c in port)
+        if self.spec.collect and self.outbox.grown():
+            self._do(do.Observe(channels))
+        elif self.outbox.half_full():  # for as long as a receiver is behind: at every bell
+            self._do(do.ObserveTaken(channels))
+        else:
+            return
+        self._look = False
+        self._observing = True
 
     def _on_observed(self, stimulus: on.Observed) -> None:
         self._observing = False
         self.outbox.observe(stimulus.needs)
         if self.spec.collect:
             self._collect(stimulus.needs, self._written())
+
+    def _on_taken_observed(self, stimulus: on.TakenObserved) -> None:
+        self._observing = False
+        self.outbox.observe(stimulus.taken)
 
     def _collect(self, needs: Mapping[ChannelName, Needs], written: Mapping[TargetName, int]) -> None:
         """History first: what its outputs were made of is needed no longer than they are."""

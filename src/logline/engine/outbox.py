@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from logline.engine.image import Collection, Head, Image, Needs, Output, Step
+from logline.engine.image import Collection, Head, Image, Needs, Output, Step, Taken
 from logline.engine.results import Produced
 from logline.engine.spec import InstanceSpec, write_port
 from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName
@@ -23,7 +23,8 @@ class Outbox:
         self.durable: dict[PortName, Ssn] = {}
         """The last SSN of each port that is committed; the heads run ahead of it."""
         self.taken: dict[ChannelName, int] = {}
-        self._looked_at: dict[PortName, Ssn] = {}
+        self._looked_at: dict[PortName, tuple[Ssn, int]] = {}
+        """Where each port was, in events and in bytes, when the needs of its receivers were last looked at."""
         self._settled: set[Ssn] = set()
         """Errors that were retried or dropped, as far as this life knows."""
         self._receivers = {port: [c.name for c in channels] for port, channels in spec.ports.items()}
@@ -87,14 +88,17 @@ class Outbox:
 
     def grown(self) -> bool:
         """Whether enough has been put out since the last look that a look is worth it. A look goes through all that
-        is pinned, so it waits for as many new events: a long-open set costs the same per event, however large."""
-        step = self.spec.limits.collect_events
-        return any(
-            self.durable[port] - self._looked_at.get(port, 0) >= max(step, len(self.heads[port].pinned))
-            for port in self.durable
-        )
+        is pinned, so it waits for as many new events: a long-open set costs the same per event, however large. Large
+        events are not waited for so long."""
+        limits = self.spec.limits
+        for port, head in self.heads.items():
+            last, total = self._looked_at.get(port, (0, 0))
+            enough = max(limits.collect_events, len(head.pinned))
+            if self.durable[port] - last >= enough or (head.total - total) * 2 >= limits.port_bytes:
+                return True
+        return False
 
-    def observe(self, needs: Mapping[ChannelName, Needs]) -> None:
+    def observe(self, needs: Mapping[ChannelName, Needs | Taken]) -> None:
         """How far the receivers are, as their journals say."""
         for port, channels in self._receivers.items():
             for channel in channels:
@@ -112,7 +116,7 @@ class Outbox:
         in a lineage scope nothing from its floor on (R12)."""
         found: dict[PortName, Collection] = {}
         for port, channels in self._receivers.items():
-            self._looked_at[port] = self.durable[port]
+            self._look_at(port)
             if port in self.spec.keep or any(c not in needs for c in channels):
                 continue
             upto = self.durable[port]
@@ -131,10 +135,13 @@ class Outbox:
             self._collect(port, upto, pinned, found)
         for target, number in written.items():
             port = write_port(target)
-            self._looked_at[port] = self.durable[port]
+            self._look_at(port)
             if port not in self.spec.keep:
                 self._collect(port, Ssn(number), (), found)
         return found
+
+    def _look_at(self, port: PortName) -> None:
+        self._looked_at[port] = (self.durable[port], self.heads[port].total)
 
     def _unsettled(self, upto: Ssn, needed: set[Ssn]) -> tuple[Ssn, set[Ssn]]:
         """On port `errors` an event is needed until it is retried or dropped, whoever has taken it."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from logline.engine.image import Answer, Claim, Member, Needs, Output, Timer
+from logline.engine.image import Answer, Claim, Member, Needs, Output, Taken, Timer
 from logline.engine.results import Failure, Produced, Result
 from logline.graph.operator import Cause
 from logline.names import ChannelName, InsetId, PartitionName, Serial, Ssn, TargetName
@@ -179,6 +179,13 @@ class Observed(Stimulus):
     """What the receivers have taken and still need."""
 
     needs: Mapping[ChannelName, Needs]
+
+
+@dataclass(frozen=True, slots=True)
+class TakenObserved(Stimulus):
+    """How far the receivers are."""
+
+    taken: Mapping[ChannelName, Taken]
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,7 @@ class Life:
             do.Read: self._read,
             do.Confirm: self._confirm,
             do.Observe: self._observe,
+            do.ObserveTaken: self._observe_taken,
             do.ObserveBases: self._observe_bases,
         }
 
@@ -341,6 +342,9 @@ class Life:
 
     def _observe(self, action: do.Observe) -> Iterable[on.Stimulus]:
         yield on.Observed({c: self.store.read(self._channels[c].receiver).needs(c) for c in action.channels})
+
+    def _observe_taken(self, action: do.ObserveTaken) -> Iterable[on.Stimulus]:
+        yield on.TakenObserved({c: self.store.read(self._channels[c].receiver).taken(c) for c in action.channels})
 
     def _observe_bases(self, action: do.ObserveBases) -> Iterable[on.Stimulus]:
         bases = {}

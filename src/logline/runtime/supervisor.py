@@ -263,7 +263,7 @@ class Supervisor:
         for worker in self.workers.values():
             for parts in worker.group.parts.values():
                 for channel in parts.spec.inputs:
-                    taken = self.store.read(channel.receiver).needs(channel.name).position.ssn
+                    taken = self.store.read(channel.receiver).taken(channel.name).position.ssn
                     if taken < self.store.read(channel.sender).head(channel.out).last:
                         return False
         return True

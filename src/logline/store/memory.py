@@ -16,7 +16,19 @@ from typing import Any
 
 import msgspec
 
-from logline.engine.image import Answer, Collection, Finished, Head, Image, Member, Needs, Output, Position, Step
+from logline.engine.image import (
+    Answer,
+    Collection,
+    Finished,
+    Head,
+    Image,
+    Member,
+    Needs,
+    Output,
+    Position,
+    Step,
+    Taken,
+)
 from logline.errors import Collected, EngineError, Fenced, LogInUse
 from logline.names import ChannelName, Incarnation, InsetId, InstanceName, LogId, PortName, Serial, Ssn
 from logline.store.encoding import decode_image, decode_step, encode_image, encode_step
@@ -178,6 +190,12 @@ class MemoryReader:
             image = self._data.image
             members = [m.ssn for o in image.sets.values() for m in o.members if m.channel == channel]
             return Needs(image.positions.get(channel, Position()), members, image.left, image.low(channel))
+
+    def taken(self, channel: ChannelName) -> Taken:
+        """How far it is."""
+        with self._store.lock:
+            image = self._data.image
+            return Taken(image.positions.get(channel, Position()), image.left)
 
     def image(self) -> Image:
         """A copy, made of bytes."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from logline.engine.image import Answer, Finished, Head, Image, Needs, Output, Step
+from logline.engine.image import Answer, Finished, Head, Image, Needs, Output, Step, Taken
 from logline.names import ChannelName, Incarnation, InstanceName, LogId, PortName, Serial, Ssn
 
 
@@ -57,6 +57,9 @@ class Reader(Protocol):
 
     def needs(self, channel: ChannelName) -> Needs:
         """Position and members of open sets, read at one instant (R12)."""
+
+    def taken(self, channel: ChannelName) -> Taken:
+        """The position alone: members are as many as sets have, and this is asked while a sender waits (R13)."""
 
     def image(self) -> Image:
         """The committed image; for tables and checks, not for the path of an event."""

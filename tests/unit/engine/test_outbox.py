@@ -1,12 +1,16 @@
 import pytest
 
-from logline.engine.image import Collection, Head, Image, Needs, Output, Position, Step
+from logline.engine import actions as do
+from logline.engine import stimuli as on
+from logline.engine.image import Claim, Collection, Head, Image, Needs, Output, Position, Step, Taken
 from logline.engine.outbox import Outbox
+from logline.engine.reading import SourceMachine
 from logline.engine.results import Produced
 from logline.engine.spec import ChannelSpec, InstanceSpec, Limits
 from logline.names import (
     OUT,
     ChannelName,
+    Incarnation,
     InstanceName,
     PortName,
     Serial,
@@ -233,7 +237,7 @@ def test_a_look_is_worth_it_when_enough_has_been_put_out(port: PortName) -> None
 
 def test_a_look_at_many_members_waits_for_as_many_events() -> None:
     """Each look goes through all members of open sets: at every fourth event it would cost more and more."""
-    box = outbox()
+    box = outbox(port_bytes=1000)
     committed(box, put(box, 20))
     box.collect(needs(need(20), need(20, *range(1, 11))), {})
     for _ in range(9):
@@ -244,3 +248,34 @@ def test_a_look_at_many_members_waits_for_as_many_events() -> None:
     box.collect(needs(need(30), need(30)), {})
     committed(box, put(box, 4))
     assert box.grown()
+
+
+def test_large_events_are_not_waited_for_so_long() -> None:
+    box = outbox()
+    committed(box, put(box, 1, nbytes=49))
+    assert not box.grown()
+    committed(box, put(box, 1, nbytes=1))
+    assert box.grown()  # half a bound
+    box.collect(needs(need(0), need(0)), {})
+    assert not box.grown()
+
+
+def test_while_a_receiver_is_behind_only_how_far_it_is_is_looked_at() -> None:
+    """What it needs is as much as its open sets have members; to read that at each bell would cost more and more."""
+    machine = SourceMachine(outbox().spec)
+    machine.handle(on.Started(), 0)
+    image = Image(heads={OUT: Head(Ssn(30), 300)})
+    first = machine.handle(on.Claimed(Claim(Incarnation(1), image)), 0)
+    channels = (FAST.name, SLOW.name, LATE_ONE.name)
+    assert [action for action in first if isinstance(action, do.Observe)] == [do.Observe(channels)]
+    machine.handle(on.Observed(needs(need(30), need(20, 1, 2))), 0)
+    assert machine.outbox.blocked()
+    assert machine.handle(on.Bell(), 1) == [do.ObserveTaken(channels)]
+    assert machine.handle(on.Bell(), 2) == []  # one look at a time
+    taken = {FAST.name: Taken(Position(Ssn(30), 300), False), SLOW.name: Taken(Position(Ssn(21), 210), False)}
+    assert machine.handle(on.TakenObserved(taken), 3) == [do.ObserveTaken(channels)]  # for the bell that rang
+    taken[SLOW.name] = Taken(Position(Ssn(29), 290), False)
+    machine.handle(on.TakenObserved(taken), 4)
+    assert not machine.outbox.half_full()
+    assert machine.outbox.heads[OUT].pinned == {1, 2}  # nothing was collected by what was not asked
+    assert machine.handle(on.Bell(), 5) == []

@@ -8,7 +8,7 @@ from itertools import takewhile
 import lmdb
 import pyarrow as pa
 
-from logline.engine.image import Answer, Finished, Head, Image, Member, Needs, Output, Position, Step, own_id
+from logline.engine.image import Answer, Finished, Head, Image, Member, Needs, Output, Position, Step, Taken, own_id
 from logline.errors import Collected, EngineError, Fenced, LogError
 from logline.names import (
     ERRORS,
@@ -366,9 +366,20 @@ class LmdbReader:
         if self._env is None:
             return Needs(Position(), [], False)
         with self._env.read() as txn:
-            raw = txn.get(b"p" + rows.hashed(channel))
-            position = Position() if raw is None else rows.read_position(raw)[1]
-            return Needs(position, members.needed(txn, channel), load_header(txn).left, kept.low(txn, channel))
+            position, left = self._taken(txn, channel)
+            return Needs(position, members.needed(txn, channel), left, kept.low(txn, channel))
+
+    def taken(self, channel: ChannelName) -> Taken:
+        """How far it is."""
+        if self._env is None:
+            return Taken(Position(), False)
+        with self._env.read() as txn:
+            return self._taken(txn, channel)
+
+    @staticmethod
+    def _taken(txn: lmdb.Transaction, channel: ChannelName) -> Taken:
+        raw = txn.get(b"p" + rows.hashed(channel))
+        return Taken(Position() if raw is None else rows.read_position(raw)[1], load_header(txn).left)
 
     def image(self) -> Image:
         """The committed image."""

@@ -251,6 +251,7 @@ def check(reader: Reader, model: Model) -> None:
         found, wanted = reader.needs(channel), model.needs(channel)
         assert sorted(found.members) == sorted(wanted.members)
         assert (found.position, found.left, found.low) == (position, wanted.left, wanted.low)
+        assert reader.taken(channel) == (position, wanted.left)
     _check_kept(reader, model)
     for port, head in model.image.heads.items():
         assert reader.head(port) == head

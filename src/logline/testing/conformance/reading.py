@@ -41,6 +41,7 @@ def events(reader: Reader, after: int, limit: int = ALL, max_bytes: int = ALL, p
 def needs(reader: Reader, channel: ChannelName = ORDERS) -> tuple[Position, list[int], bool]:
     """What the receiver needs, the members in order."""
     position, members, left, _ = reader.needs(channel)
+    assert reader.taken(channel) == (position, left)
     return position, sorted(members), left
 
 
