@@ -136,6 +136,11 @@ class Head:
     """Everything below is collected, but for `pinned`."""
     pinned: set[Ssn] = field(default_factory=set)
 
+    @property
+    def stored(self) -> int:
+        """How many events are visible and not collected."""
+        return len(self.pinned) + self.last - self.base + 1
+
 
 class Collection(NamedTuple):
     """A port's new base, and which events below it stay (R12)."""
@@ -402,6 +407,11 @@ class Image:
         """The port's head; a port that has put out nothing has one too."""
         found = self.heads.get(port)
         return found if found is not None else self.heads.setdefault(port, Head())
+
+    @property
+    def open_errors(self) -> int:
+        """Events on port `errors` that wait to be retried or dropped; the end of the stream is none."""
+        return self.head(ERRORS).stored - len(self.settled) - int(self.ended) if ERRORS in self.heads else 0
 
     def apply(self, step: Step) -> None:
         """The meaning of a step. Order matters: sets open before they become due, and are due before done."""

@@ -26,7 +26,7 @@ class Outbox:
         self._looked_at: dict[PortName, tuple[Ssn, int]] = {}
         """Where each port was, in events and in bytes, when the needs of its receivers were last looked at."""
         self._settled: set[Ssn] = set()
-        """Errors that were retried or dropped, as far as this life knows."""
+        """Errors that were retried or dropped and are not collected yet."""
         self._receivers = {port: [c.name for c in channels] for port, channels in spec.ports.items()}
 
     def restore(self, image: Image) -> None:
@@ -143,6 +143,11 @@ class Outbox:
     def _look_at(self, port: PortName) -> None:
         self._looked_at[port] = (self.durable[port], self.heads[port].total)
 
+    @property
+    def open_errors(self) -> int:
+        """What was put on port `errors` and waits to be retried or dropped; its end is counted too."""
+        return self.heads[ERRORS].stored - len(self._settled) if ERRORS in self.heads else 0
+
     def _unsettled(self, upto: Ssn, needed: set[Ssn]) -> tuple[Ssn, set[Ssn]]:
         """On port `errors` an event is needed until it is retried or dropped, whoever has taken it."""
         head = self.heads[ERRORS]
@@ -156,4 +161,6 @@ class Outbox:
         pinned = {s for s in needed if s < base and (s >= head.base or s in head.pinned)}
         if base != head.base or pinned != head.pinned:
             head.base, head.pinned = base, pinned
+            if port == ERRORS:
+                self._settled = {s for s in self._settled if s >= base or s in pinned}
             found[port] = Collection(base, frozenset(pinned))

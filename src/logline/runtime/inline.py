@@ -460,7 +460,8 @@ class InlineEngine:
             lag=lag,
             open_sets=len(host.life.desk.sets) if host.life.desk is not None else 0,
             in_flight=flight,
-            errors=last.get(ERRORS, 0),
+            errors=machine.outbox.open_errors - (ended if ERRORS in spec.ports else 0),
+            errors_ever=last.get(ERRORS, 0),
         )
 
 

@@ -31,7 +31,9 @@ class OperatorStatus:
     """Sets in generation."""
     restarts: int = 0
     errors: int = 0
-    """Events on its port `errors`."""
+    """Events on its port `errors` that wait to be retried or dropped."""
+    errors_ever: int = 0
+    """Events that were ever put there."""
     counters: Mapping[str, int] = field(default_factory=dict)
     """What the operator counted with `ctx.count`."""
 
@@ -79,5 +81,6 @@ def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> Ope
         out=sum(last.values()),
         lag=lag,
         open_sets=sum(opened.cause != "parked" for opened in image.sets.values()),
-        errors=last.get(ERRORS, 0),
+        errors=image.open_errors,
+        errors_ever=last.get(ERRORS, 0),
     )

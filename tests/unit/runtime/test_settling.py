@@ -99,22 +99,32 @@ def totals(run: ll.Run) -> list[int]:
     return sorted(run.result("store")["total"].to_pylist())
 
 
+def counted(run: ll.Run) -> tuple[int, int]:
+    """Errors that are open, and all that there were."""
+    found = run.status().operators["sums"]
+    return found.errors, found.errors_ever
+
+
 @pytest.mark.parametrize(("make", "errors", "wanted"), CASES)
 @pytest.mark.parametrize("memory", [True, False])
 def test_retried_while_it_runs(make: Any, errors: int, wanted: list[int], memory: bool, tmp_path: Path) -> None:
     with start(make, tmp_path, memory=memory) as run:
         until(lambda: run.status().operators["sums"].taken == 10 and run.log.errors().num_rows == errors)
         names = run.log.errors()["event"].to_pylist()
+        assert counted(run) == (errors, errors)
         assert run.retry(names[0])  # it is not fixed: a new error, and the old one is gone
         until(lambda: f"sums.errors:{errors + 1}" in run.log.errors()["event"].to_pylist())
+        until(lambda: counted(run) == (errors, errors + 1))
         assert names[0] not in run.log.errors()["event"].to_pylist()
         (tmp_path / "fixed").touch()
         for name in run.log.errors()["event"].to_pylist():
             assert run.retry(name)
             assert not run.retry(name)
         until(lambda: run.log.errors().num_rows == 0)
+        until(lambda: counted(run) == (0, errors + 1))
         (tmp_path / "go").touch()
         assert run.wait(PATIENCE).phase == "finished"
+        assert counted(run) == (0, errors + 1)
         assert totals(run) == wanted
         stored = run.log.store.read(InstanceName("sums")).stored(ERRORS)
         assert len(stored) == 1  # the end of the stream: what was retried is collected
@@ -128,7 +138,9 @@ def test_retried_and_dropped_while_it_does_not_run(make: Any, errors: int, wante
     lost = run.log.errors()["events"].to_pylist()[0]
     (tmp_path / "fixed").touch()
     (tmp_path / "go").touch()
+    assert counted(run) == (errors, errors)
     assert run.drop(names[0])
+    assert counted(run) == (errors - 1, errors)
     for name in names[1:]:
         assert run.retry(name)
     with start(make, tmp_path, memory=False) as run:
