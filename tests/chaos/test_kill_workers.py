@@ -10,13 +10,14 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.chaos.sales_job import pipeline
 from tests.chaos.test_kill_process import expected
+from tests.waiting import until
 
 import logline as ll
 from logline.runtime.supervisor import Supervisor
@@ -44,15 +45,6 @@ def start(folder: Path, database: Path, durability: Any = "process") -> ll.Run:
 def totals(database: Path) -> list[tuple[str, str, int]]:
     with sqlite3.connect(database) as db:
         return sorted(db.execute("select hour, item_id, total from totals"))
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Waits for something that must come; it has come when this returns."""
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > give_up:
-            raise AssertionError("it does not come")
-        time.sleep(0.002)
 
 
 def alive(pid: int) -> bool:

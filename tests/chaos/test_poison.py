@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.waiting import until
 
 import logline as ll
 from logline.errors import PipelineFailed
@@ -104,14 +104,6 @@ def pipeline(make: Make, folder: Path, **options: Any) -> ll.Pipeline:
 
 def start(make: Make, folder: Path, **options: Any) -> ll.Run:
     return pipeline(make, folder, **options).start(f"lmdb:{folder / 'log'}", engine="processes", durability="process")
-
-
-def until(condition: Callable[[], object]) -> None:
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > give_up:
-            raise AssertionError("it does not come")
-        time.sleep(0.005)
 
 
 def notes(folder: Path) -> list[Path]:

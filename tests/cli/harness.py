@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -96,12 +94,3 @@ def started(*args: object, cwd: Path | None = None) -> subprocess.Popen[str]:
 def _hear_ctrl_c() -> None:
     """A test run in the background of a shell inherits "ignored", and so would the command."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Waits for something that must come."""
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > give_up:
-            raise AssertionError("it does not come")
-        time.sleep(0.02)

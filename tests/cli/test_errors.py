@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from tests.cli.harness import PATIENCE, logline, started, until, write_sales
+from tests.cli.harness import PATIENCE, logline, started, write_sales
+from tests.waiting import until
 
 import logline as ll
 

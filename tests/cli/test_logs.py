@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.harness import PATIENCE, TOTALS, logline, started, until, write_sales
+from tests.cli.harness import PATIENCE, TOTALS, logline, started, write_sales
+from tests.waiting import until
 
 import logline as ll
 from logline.runtime.watching import LogStatus, log_status

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 from tests.unit.lineage.lineage_server import LineageServer
 from tests.unit.lineage.openlineage_spec import check
 from tests.unit.lineage.pipelines import A1, A2, A3, hourly_sales
+from tests.waiting import until
 
 import logline as ll
 from logline.errors import OptionError, PipelineFailed
@@ -35,13 +35,6 @@ Json = dict[str, Any]
 def told(path: Path) -> list[Json]:
     """What is in the file so far; a line that is being written does not count."""
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
-
-
-def until(condition: Callable[[], Any]) -> None:
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
 
 
 class Endless(ll.Source):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,13 @@ import numpy.random
 import pandas  # noqa: F401  (the nursery imports what it finds here)
 import pyarrow as pa
 import pytest
-from tests.unit.runtime.taps import PATIENCE
+from tests.waiting import until
 
 import logline as ll
 
 
 def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    give_up = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        assert time.monotonic() < give_up, "it does not come"
-        time.sleep(0.005)
-    return found
 
 
 def drawn(batch: pa.RecordBatch) -> pa.RecordBatch:

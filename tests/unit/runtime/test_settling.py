@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.waiting import until
 
 import logline as ll
 from logline.errors import BadName, LogError
 from logline.names import ERRORS, InstanceName
 
 PATIENCE = 60
-
-
-def until(condition: Callable[[], object]) -> None:
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > give_up:
-            raise AssertionError("it does not come")
-        time.sleep(0.005)
 
 
 class Waiting(ll.Source):
