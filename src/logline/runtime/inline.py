@@ -34,7 +34,7 @@ from logline.runtime.life import Life
 from logline.runtime.parts import Parts
 from logline.runtime.status import OperatorStatus, Phase, Status, logged_status
 from logline.runtime.suspects import Suspects, watch
-from logline.store.seam import Lease, Store
+from logline.store.seam import Bell, Lease, Store
 
 logger = logging.getLogger("logline")
 
@@ -96,7 +96,7 @@ class _Host:
         )
         self._worker: _Worker | None = None
         self._committer: _Worker | None = None
-        self._unlisten = engine.listen(self)
+        self._bell, self._unlisten = engine.listen(self)
 
     @property
     def machine(self) -> Machine:
@@ -117,6 +117,15 @@ class _Host:
                 raise Fenced("the life is over")  # as if by a newer one: `Life.execute` ends it quietly
             if not self.step():
                 self.engine.wait()
+
+    def keep_bell(self) -> None:
+        """A life that is fenced off and wakes late may hang its own bell in the place of this one."""
+        journal, bell = self.life.journal, self._bell
+        if bell is None or journal is None or bell.hangs():
+            return
+        if self.engine.store.read(self.parts.spec.name).incarnation() == journal.incarnation:
+            self._unlisten()
+            self._bell, self._unlisten = self.engine.listen(self)
 
     def step(self) -> bool:
         """One action, or one stimulus; False if there is none."""
@@ -216,13 +225,13 @@ class InlineEngine:
         """Something came for an instance."""
         self._incoming.put((host, stimulus))
 
-    def listen(self, host: _Host) -> Callable[[], None]:
-        """Has the bell of an instance arrive; returns how to stop that."""
+    def listen(self, host: _Host) -> tuple[Bell | None, Callable[[], None]]:
+        """Has the bell of an instance arrive; returns it, if it is one to wait for, and how to stop that."""
         name = host.parts.spec.name
         bell = self.store.bell(name)
         if bell is None:
-            return self.store.on_bell(name, lambda: self.post(host, on.Bell()))
-        return self._incoming.listen(bell, lambda: (host, on.Bell()))
+            return None, self.store.on_bell(name, lambda: self.post(host, on.Bell()))
+        return bell, self._incoming.listen(bell, lambda: (host, on.Bell()))
 
     def command(self, kind: Literal["stop", "drain"]) -> None:
         """`stop`: every life ends in order. `drain`: sources stop reading, and it stops when all is quiet."""
@@ -320,6 +329,7 @@ class InlineEngine:
             self._looked = now
             for host in self.hosts.values():
                 if host.over is None:
+                    host.keep_bell()
                     host.stimuli.append(on.Bell())
 
     def _collect_incoming(self) -> bool:

@@ -96,6 +96,9 @@ class Bell(Protocol):
     def hear(self) -> None:
         """Takes what has rung up to now."""
 
+    def hangs(self) -> bool:
+        """Whether it is still this one that is rung: another that was hung later has taken its place."""
+
     def close(self) -> None: ...
 
 

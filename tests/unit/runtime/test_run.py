@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.unit.runtime.taps import IDS, PATIENCE, Bucket, Lookup, Tap, Threes, piped, shared, start
+from tests.waiting import until
 
 from logline.connectors import sinks, sources
 from logline.errors import BadName, LogError, PipelineFailed
@@ -364,3 +366,37 @@ def test_ctrl_c_ends_a_wait() -> None:
     finally:
         child.kill()
     assert (out, err, child.returncode) == ("stopped 1\n", "", 0)
+
+
+# ---- bells ------------------------------------------------------------------------------------------------
+
+
+def test_a_bell_that_another_took_down_is_hung_again(key: str, tmp_path: Path) -> None:
+    """By a life that was fenced off and woke late, say: the living one would hear of nothing but by looking."""
+    p, tap, bucket = piped(key)
+    with start(p, f"lmdb:{tmp_path}/log") as run:
+        tap.put(1, run=run)
+        bucket.wait_for(1)
+        store, name = run.log.store, InstanceName("store")
+        late = store.bell(name)
+        assert late is not None
+        until(lambda: not late.hangs())
+        late.close()
+        tap.put(2, run=run)
+        bucket.wait_for(1, 2)
+
+
+def test_a_life_that_is_fenced_off_leaves_the_bell_to_the_next(key: str, tmp_path: Path) -> None:
+    p, tap, bucket = piped(key)
+    with start(p, f"lmdb:{tmp_path}/log") as run:
+        tap.put(1, run=run)
+        bucket.wait_for(1)
+        store, name = run.log.store, InstanceName("store")
+        journal, bell = store.claim(name), store.bell(name)
+        assert bell is not None and isinstance(run._engine, inline.InlineEngine)
+        for _ in range(2):  # looks around
+            looked = run._engine._looked
+            until(lambda before=looked: run._engine._looked != before)
+        assert bell.hangs()
+        bell.close()
+        journal.close()

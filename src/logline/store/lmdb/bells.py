@@ -107,12 +107,19 @@ class BellSocket:
             while True:
                 self._socket.recv(16)
 
+    def hangs(self) -> bool:
+        """Whether it is still this one that is rung."""
+        try:
+            return os.stat(self._path).st_ino == self._inode
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Takes the bell down, if it is still this one that hangs there."""
-        self._socket.close()
-        with contextlib.suppress(OSError):
-            if os.stat(self._path).st_ino == self._inode:  # not the one of a newer listener
+        if self.hangs():  # not the one of a newer listener; asked before the inode can be another file's
+            with contextlib.suppress(OSError):
                 os.unlink(self._path)
+        self._socket.close()
 
 
 class _Listener:
