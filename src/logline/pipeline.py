@@ -33,6 +33,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args
 
 import pyarrow as pa
@@ -479,20 +480,10 @@ class Pipeline:
             check_pyspark()
             from logline.spark import launch as on_spark
 
-            return on_spark.start(
-                graph,
-                log=log,
-                spark=spark,
-                durability=durability,
-                resume=resume,
-                until=until,
-                takeover=takeover,
-                openlineage=export,
-            )
-        make = launch.inline if engine == "inline" else launch.processes
-        return launch.start(
-            graph,
-            make,
+            begin: Callable[..., Run] = partial(on_spark.start, graph, spark=spark)
+        else:
+            begin = partial(launch.start, graph, launch.inline if engine == "inline" else launch.processes)
+        return begin(
             log=log,
             durability=durability,
             resume=resume,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.numbers import Pairs, Waiting
 from tests.waiting import until
 
 import logline as ll
@@ -21,40 +22,10 @@ EVENTS = 30
 POISON = 17
 
 
-class Waiting(ll.Source):
-    """Events 0, 1, 2, ..., then nothing until there is a file `go`."""
-
-    schema = pa.schema([("n", pa.int64())])
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def partitions(self) -> list[str]:
-        return ["all"]
-
-    def read(self, partition: str, offset: Any) -> Iterator[Any]:
-        for n in range(offset or 0, EVENTS):
-            yield pa.record_batch({"n": [n]}), n + 1
-        while not (self.folder / "go").exists():
-            yield None
-
-
-class Pairs(ll.Operator[list[int], None]):
-    """Sets of two events."""
+class Meals(Pairs):
+    """Two at a time."""
 
     outputs = {"out": "n long"}  # noqa: RUF012
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def assign(self, event: ll.Event, ctx: Any) -> list[int]:
-        return [event.batch["n"][0].as_py() // 2]
-
-    def update(self, inset: Any, acc: list[int] | None, event: ll.Event) -> list[int]:
-        return [*(acc or []), event.batch["n"][0].as_py()]
-
-    def ready(self, inset: Any, acc: list[int], ctx: Any) -> bool:
-        return len(acc) == 2
 
     def generate(self, inset: Any, acc: list[int], ctx: Any) -> Iterator[Any]:
         for n in acc:
@@ -82,7 +53,7 @@ def plain(events: ll.Stream, folder: Path, **options: Any) -> ll.Stream:
 
 
 def pairs(events: ll.Stream, folder: Path, **options: Any) -> ll.Stream:
-    return events.apply("eat", Pairs(folder), **options)
+    return events.apply("eat", Meals(folder), **options)
 
 
 def rows(events: ll.Stream, folder: Path, **options: Any) -> ll.Stream:
@@ -98,7 +69,7 @@ Make = Callable[..., ll.Stream]
 
 def pipeline(make: Make, folder: Path, **options: Any) -> ll.Pipeline:
     p = ll.Pipeline("poison")
-    make(p.source("events", Waiting(folder), rows=1), folder, **options).sink("store", ll.sinks.collect())
+    make(p.source("events", Waiting(folder, EVENTS), rows=1), folder, **options).sink("store", ll.sinks.collect())
     return p
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.numbers import Endless
 from tests.unit.lineage.lineage_server import LineageServer
 from tests.unit.lineage.openlineage_spec import check
 from tests.unit.lineage.pipelines import A1, A2, A3, hourly_sales
@@ -35,22 +36,6 @@ Json = dict[str, Any]
 def told(path: Path) -> list[Json]:
     """What is in the file so far; a line that is being written does not count."""
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
-
-
-class Endless(ll.Source):
-    """Never ends by itself."""
-
-    schema = pa.schema([("n", pa.int64())])
-
-    def partitions(self) -> list[str]:
-        return ["only"]
-
-    def read(self, partition: str, offset: int | None) -> Iterator[tuple[pa.RecordBatch, int] | None]:
-        n = offset or 0
-        while True:
-            n += 1
-            yield pa.record_batch({"n": [n]}), n
-            yield None
 
 
 def kinds(events: list[Json], job: str) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.numbers import Endless
 
 import logline as ll
 from logline.runtime.orders import DRIVER
@@ -17,22 +17,6 @@ from logline.store.lmdb.folder import LmdbStore
 
 PATIENCE = 60
 ENGINES = ("inline", "processes")
-
-
-class Endless(ll.Source):
-    """Never ends by itself."""
-
-    schema = pa.schema([("n", pa.int64())])
-
-    def partitions(self) -> list[str]:
-        return ["only"]
-
-    def read(self, partition: str, offset: int | None) -> Iterator[tuple[pa.RecordBatch, int] | None]:
-        n = offset or 0
-        while True:
-            n += 1
-            yield pa.record_batch({"n": [n]}), n
-            yield None
 
 
 def endless() -> ll.Pipeline:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.numbers import Pairs, Waiting
 from tests.waiting import until
 
 import logline as ll
@@ -17,40 +18,10 @@ from logline.names import ERRORS, InstanceName
 PATIENCE = 60
 
 
-class Waiting(ll.Source):
-    """Ten events, then nothing until there is a file `go`."""
-
-    schema = pa.schema([("n", pa.int64())])
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def partitions(self) -> list[str]:
-        return ["all"]
-
-    def read(self, partition: str, offset: Any) -> Iterator[Any]:
-        for n in range(offset or 0, 10):
-            yield pa.record_batch({"n": [n]}), n + 1
-        while not (self.folder / "go").exists():
-            yield None
-
-
-class Gather(ll.Operator[list[int], None]):
+class Gather(Pairs):
     """Sets of two; an odd block fails until there is a file `fixed`."""
 
     outputs = {"out": "total long"}  # noqa: RUF012
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def assign(self, event: ll.Event, ctx: Any) -> list[int]:
-        return [event.batch["n"][0].as_py() // 2]
-
-    def update(self, inset: Any, acc: list[int] | None, event: ll.Event) -> list[int]:
-        return [*(acc or []), event.batch["n"][0].as_py()]
-
-    def ready(self, inset: Any, acc: list[int], ctx: Any) -> bool:
-        return len(acc) == 2
 
     def generate(self, inset: Any, acc: list[int], ctx: Any) -> Iterator[Any]:
         if inset % 2 and not (self.folder / "fixed").exists():
@@ -60,7 +31,7 @@ class Gather(ll.Operator[list[int], None]):
 
 def gather(folder: Path) -> ll.Pipeline:
     p = ll.Pipeline("gather")
-    events = p.source("events", Waiting(folder), rows=1)
+    events = p.source("events", Waiting(folder, 10), rows=1)
     events.apply("sums", Gather(folder), on_error="divert").sink("store", ll.sinks.collect())
     return p
 
@@ -74,7 +45,7 @@ def choose(folder: Path) -> ll.Pipeline:
         return {"total": row["n"]}
 
     p = ll.Pipeline("choose")
-    events = p.source("events", Waiting(folder), rows=1)
+    events = p.source("events", Waiting(folder, 10), rows=1)
     asked = events.map_rows("sums", ask, schema="total long", on_error="divert")
     asked.sink("store", ll.sinks.collect())
     return p
