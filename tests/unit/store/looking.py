@@ -9,10 +9,14 @@ from logline.store.lmdb import environment
 from logline.store.lmdb.folder import LmdbStore
 
 
+def opened(store: LmdbStore, instance: InstanceName) -> environment.Environment:
+    """The journal's file, as it is open here."""
+    return environment._open[(store.folder / "journals" / instance).absolute()]
+
+
 def rows_of(store: LmdbStore, instance: InstanceName, kind: bytes) -> int:
     """How many rows of a kind there are."""
-    path = store.folder / "journals" / instance
     # Another process would see the same; LMDB opens a file once in a process, so it is asked through what is open.
-    env: lmdb.Environment = environment._open[path.absolute()]._env
+    env: lmdb.Environment = opened(store, instance)._env
     with env.begin() as txn, txn.cursor() as cursor:
         return sum(key.startswith(kind) for key in cursor.iternext(keys=True, values=False))

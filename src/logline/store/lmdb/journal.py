@@ -223,11 +223,11 @@ class LmdbJournal:
         for port, (base, pinned) in step.collected.items():
             head = heads[port]
             collect(txn, port, head, base, pinned)
-            gone = [ssn for ssn in (*head.pinned, *range(head.base, base)) if ssn not in pinned]
             if port == ERRORS:
-                for ssn in gone:
+                for ssn in (s for s in (*head.pinned, *range(head.base, base)) if s not in pinned):
                     txn.delete(rows.settled_key(ssn))
-            self._env.recent.drop(port, gone)
+            # Pinned ones too: everybody has taken them, and who comes back reads them from the rows.
+            self._env.recent.drop(port, range(head.base, base))
             pins.change(txn, port, head.pinned, pinned)
             head.base, head.pinned = base, set(pinned)
 
