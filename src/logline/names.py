@@ -91,3 +91,9 @@ def parse_events(text: str) -> EventRange:
 def channel_name(sender: InstanceName, out: PortName, receiver: InstanceName, port: PortName) -> ChannelName:
     """The name of a channel; the same in every life and every journal."""
     return ChannelName(f"{sender}.{out}>{receiver}.{port}")
+
+
+def sender_of(channel: ChannelName) -> tuple[InstanceName, PortName]:
+    """Where the events of a channel come from."""
+    sender, _, out = channel.partition(">")[0].rpartition(".")
+    return InstanceName(sender), PortName(out)

@@ -21,13 +21,13 @@ from logline.names import (
     ChannelName,
     Incarnation,
     InsetId,
-    InstanceName,
     PartitionName,
     PortName,
     Serial,
     Ssn,
     TargetName,
     event_name,
+    sender_of,
 )
 
 ReadStatus = Literal["incomplete", "complete", "done"]
@@ -49,6 +49,9 @@ class Output(NamedTuple):
     serial: Serial
     """The input set it was made from, 0 if none."""
     end: bool = False
+    same: Member | None = None
+    """Of a write action that passes an event on: that event, which a store may keep instead of a copy. The event is
+    needed until the write is known to be done (R12)."""
 
 
 class Position(NamedTuple):
@@ -80,8 +83,7 @@ def unassigned_id(member: Member) -> InsetId:
 @cache
 def _stem(channel: ChannelName) -> str:
     """What the names of a channel's events begin with."""
-    sender, _, port = channel.partition(">")[0].rpartition(".")
-    return event_name(InstanceName(sender), PortName(port), Ssn(0))[:-1]
+    return event_name(*sender_of(channel), Ssn(0))[:-1]
 
 
 class Timer(NamedTuple):
@@ -494,6 +496,8 @@ class Needs(NamedTuple):
     left: bool
     low: Ssn | None = None
     """Lineage: what it put out and still keeps was made of events from here on; None if of none."""
+    unwritten: Ssn | None = None
+    """Write actions that are not known to be done pass on events from here on (`Output.same`); None if none does."""
 
 
 class Claim(NamedTuple):

@@ -43,11 +43,11 @@ class Outbox:
 
     def put(self, produced: Produced, serial: Serial) -> Output:
         """Gives the next SSN."""
-        port, payload, rows, nbytes = produced
+        port, payload, rows, nbytes, same = produced
         head = self.heads[port]
         head.last = ssn = Ssn(head.last + 1)
         head.total = total = head.total + nbytes
-        return Output(port, ssn, payload, rows, nbytes, total, serial)
+        return Output(port, ssn, payload, rows, nbytes, total, serial, False, same)
 
     def end(self, port: PortName) -> Output:
         """The end is an event (R11)."""
@@ -112,8 +112,8 @@ class Outbox:
         written: Mapping[TargetName, int],
         floors: Mapping[PortName, Ssn] | None = None,
     ) -> dict[PortName, Collection]:
-        """What may go, port by port: not above any receiver's position, not a member of an open set, and of a port
-        in a lineage scope nothing from its floor on (R12)."""
+        """What may go, port by port: not above any receiver's position, not a member of an open set, nothing that a
+        write action has yet to pass on, and of a port in a lineage scope nothing from its floor on (R12)."""
         found: dict[PortName, Collection] = {}
         for port, channels in self._receivers.items():
             self._look_at(port)
@@ -121,14 +121,16 @@ class Outbox:
                 continue
             upto = self.durable[port]
             pinned: set[Ssn] = set()
+            bounds = [(floors or {}).get(port)]
             for channel in channels:
                 need = needs[channel]
                 if not need.left:
                     upto = min(upto, need.position.ssn)
+                    bounds.append(need.unwritten)
                     pinned.update(need.members)
             if port == ERRORS:
                 upto, pinned = self._unsettled(upto, pinned)
-            floor = (floors or {}).get(port)
+            floor = min((bound for bound in bounds if bound is not None), default=None)
             if floor is not None:
                 upto = min(upto, Ssn(floor - 1))
                 pinned.update(ssn for ssn in self.heads[port].pinned if ssn >= floor)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logline.names import PortName, Serial
+
+if TYPE_CHECKING:
+    from logline.engine.image import Member
 
 
 class Produced(NamedTuple):
@@ -15,6 +18,8 @@ class Produced(NamedTuple):
     payload: Any
     rows: int
     nbytes: int
+    same: Member | None = None
+    """The event that a write action passes on, if it does."""
 
 
 @dataclass(frozen=True, slots=True)

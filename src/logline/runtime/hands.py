@@ -25,6 +25,7 @@ from logline.engine import stimuli as on
 from logline.engine.desk import Desk, Services, failure_of
 from logline.engine.image import Answer, Member
 from logline.engine.results import Produced, Result
+from logline.engine.spec import write_port
 from logline.errors import KilledItsProcess, LogError
 from logline.graph.operator import Made, Operator, is_tabular
 from logline.names import InsetId, Serial
@@ -33,8 +34,8 @@ from logline.runtime.payloads import Payloads
 from logline.runtime.suspects import Suspects
 
 Key = tuple[Serial, int, int]
-Task = tuple[InsetId, Sequence[Member]]
-"""The set that is generated: its id and its members."""
+Task = tuple[InsetId, Sequence[Member], Any]
+"""The set that is generated: its id, its members, and its event state."""
 Report = Callable[[on.Stimulus], None]
 
 
@@ -75,6 +76,10 @@ class Bench:
         self.report = report
         self.retry_on = retry_on
         self.suspects = suspects
+        spec = desk.spec
+        self._passing = {write_port(target) for target in spec.targets} - spec.keep if spec.stateless else set()
+        """Where writes go that may pass an event on as it is. One that stays in the log has to be there itself."""
+        self._again = spec.again.name if spec.stateless else None
 
     def begin(self, job: do.Job, gate: Gate) -> tuple[Task, Any]:
         """Calls `generate`; nothing of a generator runs yet."""
@@ -84,13 +89,23 @@ class Bench:
         ctx = SetContext(self.desk, self.services, gate, job.serial, inset, known.members, job.cause, kept)
         if self.suspects is not None:
             self.suspects.begin(job.serial, inset, ctx.id.rpartition("/")[2])
-        return (inset, known.members), self.op.generate(inset, known.acc, ctx)
+        return (inset, known.members, known.acc), self.op.generate(inset, known.acc, ctx)
 
     def collect(self, task: Task, made: Any) -> list[Produced]:
         """What a plain `generate` yields, as outputs."""
-        inset, members = task
+        inset, members, acc = task
         convert = self.payloads.made
-        return [convert(inset, one, members) for one in self._plain(made)]
+        outputs = [convert(inset, one, members) for one in self._plain(made)]
+        if self._passing:
+            return [self._passed_on(output, members[0], acc) for output in outputs]
+        return outputs
+
+    def _passed_on(self, output: Produced, member: Member, acc: Any) -> Produced:
+        """A write of the very batch that came is known by its event, if it came as it is in the sender's log."""
+        port, payload, rows, nbytes, _ = output
+        if payload is acc and port in self._passing and member.channel != self._again:
+            return Produced(port, payload, rows, nbytes, member)
+        return output
 
     def _plain(self, made: Any) -> Iterable[Made]:
         if type(made) is GeneratorType:

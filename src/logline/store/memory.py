@@ -28,9 +28,21 @@ from logline.engine.image import (
     Position,
     Step,
     Taken,
+    own_id,
 )
 from logline.errors import Collected, EngineError, Fenced, LogInUse
-from logline.names import ChannelName, Incarnation, InsetId, InstanceName, LogId, PortName, Serial, Ssn
+from logline.names import (
+    ChannelName,
+    Incarnation,
+    InsetId,
+    InstanceName,
+    LogId,
+    PortName,
+    Serial,
+    Ssn,
+    TargetName,
+    sender_of,
+)
 from logline.store.encoding import decode_image, decode_step, encode_image, encode_step
 from logline.store.kept import KeptHistory
 from logline.store.seam import Holder, Meta
@@ -84,7 +96,8 @@ class MemoryJournal:
 
 def _apply(data: _Data, step: Step, outputs: Sequence[Output], staged: Sequence[Output]) -> None:
     for output in (*staged, *outputs):
-        data.rows.setdefault(output.port, {})[output.ssn] = output
+        row = output if output.same is None else output._replace(payload=None)
+        data.rows.setdefault(output.port, {})[output.ssn] = row
     over = list(step.finished)
     for serial in step.done:
         opened = data.image.sets[serial]
@@ -150,7 +163,7 @@ class MemoryReader:
                     break  # a pinned event before a hole
                 if row is None:
                     raise Collected(f"{self._instance}.{port}:{ssn} has been collected")
-                found.append(row)
+                found.append(self._whole(row))
                 size += row.nbytes
                 if size >= max_bytes:
                     break
@@ -164,7 +177,17 @@ class MemoryReader:
             for ssn in ssns:
                 if ssn > last or ssn not in rows:
                     raise Collected(f"{self._instance}.{port}:{ssn} is not in the log")
-            return [rows[ssn] for ssn in ssns]
+            return [self._whole(rows[ssn]) for ssn in ssns]
+
+    def _whole(self, row: Output) -> Output:
+        """With the payload of the event that it passes on, if it does."""
+        if row.same is None:
+            return row
+        sender, port = sender_of(row.same.channel)
+        there = self._store.look(sender).rows.get(port, {}).get(row.same.ssn)
+        if there is None:
+            raise Collected(f"{own_id(row.same)} is collected, which {self._instance} passes on to {row.port[1:]!r}")
+        return row._replace(payload=there.payload)
 
     def stored(self, port: PortName) -> list[Ssn]:
         """Visible and not collected."""
@@ -189,7 +212,18 @@ class MemoryReader:
         with self._store.lock:
             image = self._data.image
             members = [m.ssn for o in image.sets.values() for m in o.members if m.channel == channel]
-            return Needs(image.positions.get(channel, Position()), members, image.left, image.low(channel))
+            position = image.positions.get(channel, Position())
+            return Needs(position, members, image.left, image.low(channel), self._unwritten(channel))
+
+    def _unwritten(self, channel: ChannelName) -> Ssn | None:
+        image = self._data.image
+        found = []
+        for port, head in image.heads.items():
+            if port[0] == "@":
+                rows, done = self._data.rows.get(port, {}), image.written.get(TargetName(port[1:]), 0)
+                undone = (rows[Ssn(number)].same for number in range(done + 1, head.last + 1))
+                found += [event.ssn for event in undone if event is not None and event.channel == channel]
+        return min(found, default=None)
 
     def taken(self, channel: ChannelName) -> Taken:
         """How far it is."""
@@ -221,7 +255,7 @@ class MemoryReader:
             data = self._data
             last, rows = data.image.heads.get(port, _NO_HEAD).last, data.rows.get(port, {})
             found = [rows.get(ssn) if ssn <= last else None for ssn in ssns]
-            return [None if row is None else row._replace(payload=None) for row in found]
+            return [None if row is None else row._replace(payload=None, same=None) for row in found]
 
     def inset(self, serial: Serial) -> Finished | None:
         """A kept set."""

@@ -7,6 +7,9 @@ slices. The events of a row have at most `TOGETHER` bytes: user code that keeps 
 row makes an event hardly cheaper.
 Rows that are staged (R9) hold one event each: another life may stage other events in their place.
 
+A write action that passes an event on (`Output.same`) has that event's channel and SSN in place of a payload; a
+reader takes the payload from the sender's journal, where it stays until the write is known to be done (R12).
+
 A collected event may still lie there, beside one that is needed. What counts is the port's head: below its base there
 are only the pinned ones. A row goes with its last event, and is taken apart when half of it is not needed (R12).
 """
@@ -22,13 +25,15 @@ from typing import Any, NamedTuple
 import lmdb
 import pyarrow as pa
 
-from logline.engine.image import Head, Output
+from logline.engine.image import Head, Member, Output
 from logline.errors import EngineError
 from logline.names import PortName, Ssn
-from logline.store.lmdb import payloads, rows
+from logline.store.lmdb import members, payloads, rows
 
 TOGETHER, MOST = 256 << 10, 64
 """Bytes and number of the events that share a row, at most."""
+MOST_SAME = 1024
+"""Of those that are passed on, and take no room."""
 _WHOLE = (payloads.NONE, payloads.STREAM)
 _COUNT = struct.Struct("<HH")  # how many, schema number
 _ONE = struct.Struct("<IQQQ?")  # rows, nbytes, total, serial, end
@@ -55,10 +60,11 @@ class Packer:
         for output in outputs:
             port, schema = output.port, self._schema(output)
             at, run, size = runs.get(port, (schema, [], 0))
-            size += output.nbytes
-            if run and (size > TOGETHER or len(run) >= MOST or schema != at or port in alone or schema in _WHOLE):
+            own, most = (0, MOST_SAME) if schema == payloads.SAME else (output.nbytes, MOST)
+            size += own
+            if run and (size > TOGETHER or len(run) >= most or schema != at or port in alone or schema in _WHOLE):
                 found += self._rows(run, at)
-                run, size = [], output.nbytes
+                run, size = [], own
             run.append(output)
             runs[port] = (schema, run, size)
         for at, run, _ in runs.values():
@@ -74,17 +80,21 @@ class Packer:
     def _row(self, run: list[Output], schema: int) -> Item:
         if schema == payloads.NONE:
             payload: bytes | pa.Buffer = b""
+        elif schema == payloads.SAME:
+            payload = rows.pack(members.Joined.of([output.same for output in run if output.same is not None]))
         elif schema == payloads.STREAM:
             payload = payloads.write_stream(run[0].payload)
         else:
             batch = run[0].payload if len(run) == 1 else pa.concat_batches([output.payload for output in run])
             payload = payloads.write_batch(batch)
-        heads = [_ONE.pack(count, size, total, serial, end) for _, _, _, count, size, total, serial, end in run]
+        heads = [_ONE.pack(count, size, total, serial, end) for _, _, _, count, size, total, serial, end, _ in run]
         key = rows.event_key(run[0].port, run[0].ssn)
         return rows.sealed(key, b"".join((_COUNT.pack(len(run), schema), *heads)), payload)
 
     def _schema(self, output: Output) -> int:
         batch, port = output.payload, output.port
+        if output.same is not None:
+            return payloads.SAME
         if batch is None:
             return payloads.NONE
         known = self.fresh.get(port) or self._known.get(port)
@@ -93,7 +103,7 @@ class Packer:
         if payloads.needs_stream(batch.schema):
             return payloads.STREAM
         at = 1 if known is None else known[0] + 1
-        if at >= payloads.STREAM:  # schemas that differ from event to event, in what pandas notes of its index say
+        if at >= payloads.SAME:  # schemas that differ from event to event, in what pandas notes of its index say
             return payloads.STREAM
         self.fresh[port] = (at, batch.schema)
         value = rows.pack((port, at, batch.schema.serialize().to_pybytes()))
@@ -114,14 +124,24 @@ class Row(NamedTuple):
         return Output(port, Ssn(ssn), None, *_ONE.unpack_from(self.raw, _COUNT.size + _ONE.size * (ssn - self.first)))
 
     def read(self, port: PortName, wanted: Sequence[int], schema: pa.Schema | None) -> list[Output]:
-        """These events, with payload: copied, since user code may keep it and the map is used again."""
+        """These events, with payload: copied, since user code may keep it and the map is used again. Writes that pass
+        an event on come without."""
         body = _COUNT.size + _ONE.size * self.many
         heads = list(_ONE.iter_unpack(self.raw[_COUNT.size : body]))
+        if self.schema == payloads.SAME:
+            passed, first = self.passed(), self.first
+            found = [Output(port, Ssn(ssn), None, *heads[ssn - first]) for ssn in wanted]
+            return [write._replace(same=passed[write.ssn - first]) for write in found]
         batches = self._batches(bytes(self.raw[body : rows.END]), [head[0] for head in heads], wanted, schema)
         first = self.first
         return [
             Output(port, Ssn(ssn), batch, *heads[ssn - first]) for ssn, batch in zip(wanted, batches, strict=True)
         ]
+
+    def passed(self) -> list[Member]:
+        """The events that the writes of this row pass on."""
+        body = _COUNT.size + _ONE.size * self.many
+        return members.Joined(*rows.unpack(self.raw[body:])).members()
 
     def _batches(self, body: bytes, sizes: list[int], wanted: Sequence[int], schema: pa.Schema | None) -> list[Any]:
         if self.schema == payloads.NONE:
@@ -192,7 +212,7 @@ def _shrink(txn: lmdb.Transaction, port: PortName, row: Row, base: int, pinned: 
     kept += range(max(row.first, base), end)
     if not kept:
         txn.delete(rows.event_key(port, row.first))
-    elif 2 * len(kept) <= row.many:
+    elif 2 * len(kept) <= row.many and row.schema != payloads.SAME:
         schema = read_schema(txn, port, row.schema)
         outputs = row.read(port, kept, schema)
         txn.delete(rows.event_key(port, row.first))

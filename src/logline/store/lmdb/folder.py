@@ -213,7 +213,7 @@ class LmdbStore:
             reader = self._readers.get(instance)
             if reader is not None:
                 return reader
-            reader = self._readers[instance] = LmdbReader(lambda: self._find(instance), instance)
+            reader = self._readers[instance] = LmdbReader(lambda: self._find(instance), instance, self.read)
             return reader
 
     def _find(self, instance: InstanceName) -> Environment | None:

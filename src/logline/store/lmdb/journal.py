@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
+from typing import Any
 
 import lmdb
 import pyarrow as pa
@@ -20,6 +21,8 @@ from logline.names import (
     PortName,
     Serial,
     Ssn,
+    TargetName,
+    sender_of,
 )
 from logline.store.encoding import FORMAT
 from logline.store.faults import point
@@ -242,8 +245,15 @@ class LmdbJournal:
 class LmdbReader:
     """Anyone's view of a journal: what is committed, nothing else."""
 
-    def __init__(self, find: Callable[[], Environment | None], instance: InstanceName) -> None:
+    def __init__(
+        self,
+        find: Callable[[], Environment | None],
+        instance: InstanceName,
+        read: Callable[[InstanceName], LmdbReader],
+    ) -> None:
+        """`read` gives the readers of other journals."""
         self._find = find
+        self._read = read
         self._found: Environment | None = None
         self._instance = instance
         self._schemas: dict[tuple[PortName, int], pa.Schema] = {}
@@ -257,6 +267,10 @@ class LmdbReader:
 
     def events(self, port: PortName, after: Ssn, *, limit: int, max_bytes: int) -> Sequence[Output]:
         """Visible events after `after`."""
+        found = self._events(port, after, limit, max_bytes)
+        return self._whole(found) if port[0] == "@" else found
+
+    def _events(self, port: PortName, after: Ssn, limit: int, max_bytes: int) -> list[Output]:
         found: list[Output] = []
         env = self._env
         if env is None:
@@ -300,7 +314,22 @@ class LmdbReader:
             with txn.cursor() as cursor:
                 for row, wanted in self._by_row(txn, cursor, port, head, ssns):
                     found += row.read(port, wanted, self._schema(txn, port, row.schema))
-            return found
+        return self._whole(found) if port[0] == "@" else found
+
+    def _whole(self, writes: list[Output]) -> list[Output]:
+        """With the payloads of the events that they pass on, from the journals where these are."""
+        wanted: dict[ChannelName, list[Ssn]] = {}
+        for write in writes:
+            if write.same is not None:
+                wanted.setdefault(write.same.channel, []).append(write.same.ssn)
+        if not wanted:
+            return writes
+        found: dict[tuple[ChannelName, Ssn], Any] = {}
+        for channel, ssns in wanted.items():
+            sender, port = sender_of(channel)
+            for event in self._read(sender).pick(port, sorted(set(ssns))):
+                found[channel, event.ssn] = event.payload
+        return [w if w.same is None else w._replace(payload=found[w.same.channel, w.same.ssn]) for w in writes]
 
     def _by_row(
         self, txn: lmdb.Transaction, cursor: lmdb.Cursor, port: PortName, head: Head, ssns: Sequence[Ssn]
@@ -328,7 +357,7 @@ class LmdbReader:
 
     def _schema(self, txn: lmdb.Transaction, port: PortName, number: int) -> pa.Schema | None:
         found = self._schemas.get((port, number))
-        if found is None and number not in (payloads.STREAM, payloads.NONE):
+        if found is None and number not in (payloads.STREAM, payloads.SAME, payloads.NONE):
             found = self._schemas[port, number] = read_schema(txn, port, number)
         return found
 
@@ -367,7 +396,9 @@ class LmdbReader:
             return Needs(Position(), [], False)
         with self._env.read() as txn:
             position, left = self._taken(txn, channel)
-            return Needs(position, members.needed(txn, channel), left, kept.low(txn, channel))
+            return Needs(
+                position, members.needed(txn, channel), left, kept.low(txn, channel), self._unwritten(txn, channel)
+            )
 
     def taken(self, channel: ChannelName) -> Taken:
         """How far it is."""
@@ -380,6 +411,22 @@ class LmdbReader:
     def _taken(txn: lmdb.Transaction, channel: ChannelName) -> Taken:
         raw = txn.get(b"p" + rows.hashed(channel))
         return Taken(Position() if raw is None else rows.read_position(raw)[1], load_header(txn).left)
+
+    @staticmethod
+    def _unwritten(txn: lmdb.Transaction, channel: ChannelName) -> Ssn | None:
+        done: dict[TargetName, int] = dict(rows.unpack(value) for _, value in rows.scan(txn, b"w"))
+        found: list[Ssn] = []
+        for _, value in rows.scan(txn, b"h"):
+            port = rows.unpack(value)[0]
+            if port[0] != "@":
+                continue
+            first = done.get(port[1:], 0) + 1
+            with txn.cursor() as cursor:
+                for row in rows_from(cursor, port, first):
+                    if row.schema == payloads.SAME:
+                        undone = row.passed()[max(first - row.first, 0) :]
+                        found += [event.ssn for event in undone if event.channel == channel]
+        return min(found, default=None)
 
     def image(self) -> Image:
         """The committed image."""

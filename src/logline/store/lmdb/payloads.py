@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 _read_batch, _buffer = pa.ipc.read_record_batch, pa.py_buffer
-NONE, STREAM = 0, 0xFFFF
-"""Schema numbers with a meaning of their own: no payload at all (the end), and a whole stream."""
+NONE, SAME, STREAM = 0, 0xFFFE, 0xFFFF
+"""Schema numbers with a meaning of their own: no payload at all (the end), that of an event in another journal, and a
+whole stream."""
 
 
 def has_dictionary(kind: Any) -> bool:

@@ -260,7 +260,7 @@ def check(reader: Reader, model: Model) -> None:
         assert list(reader.stored(port)) == sorted(rows)
         assert exact_rows(reader.pick(port, sorted(rows))) == exact_rows(rows[s] for s in sorted(rows))
         asked = [Ssn(s) for s in range(1, head.last + 2)]
-        bare = [rows[s]._replace(payload=None) if s in rows else None for s in asked]
+        bare = [rows[s]._replace(payload=None, same=None) if s in rows else None for s in asked]
         assert list(reader.headers(port, asked)) == bare
         _check_events(reader, port, head, rows)
 

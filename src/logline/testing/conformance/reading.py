@@ -8,7 +8,7 @@ import pytest
 
 from logline.engine.image import Collection, Finished, Head, Image, Member, Output, Position, Step
 from logline.errors import Collected, LogError
-from logline.names import OUT, ChannelName, InstanceName, PortName, Serial, Ssn
+from logline.names import OUT, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName, channel_name
 from logline.store.seam import Reader, Store
 from logline.testing.conformance.base import HOURLY, StoreSuite
 from logline.testing.conformance.commits import ONE, ORDERS, TWO, busy_step, taken
@@ -26,6 +26,9 @@ from logline.testing.conformance.model import (
 from logline.testing.conformance.payloads import payloads
 
 EFFECT = PortName("effect")
+PRICES = InstanceName("prices")
+PASSED = channel_name(PRICES, OUT, HOURLY, PortName("in"))
+STORED = PortName("@stored")
 
 
 def ssns(outputs: Iterable[Output]) -> list[int]:
@@ -40,7 +43,7 @@ def events(reader: Reader, after: int, limit: int = ALL, max_bytes: int = ALL, p
 
 def needs(reader: Reader, channel: ChannelName = ORDERS) -> tuple[Position, list[int], bool]:
     """What the receiver needs, the members in order."""
-    position, members, left, _ = reader.needs(channel)
+    position, members, left, *_ = reader.needs(channel)
     assert reader.taken(channel) == (position, left)
     return position, sorted(members), left
 
@@ -196,6 +199,50 @@ class ReadingRules(StoreSuite):
         scribe.commit(Step(done=[Serial(3)], ended=True))
         scribe.commit(Step(left=True))
         assert needs(scribe.reader) == (Position(Ssn(4), 40), [], True)
+
+    # ---- writes that pass an event on (R8, R12) -----------------------------------------------------------------
+
+    @staticmethod
+    def passes(number: int, event: Output, channel: ChannelName = PASSED) -> Output:
+        """A write action of that event, as it came."""
+        return row(STORED, number, 10 * number, 10, payload=event.payload)._replace(same=Member(channel, event.ssn))
+
+    def test_a_write_that_passes_an_event_on_comes_with_its_payload(self, store: Store, scribe: Scribe) -> None:
+        sender = Scribe(store, PRICES)
+        sent = sender.commit(sender.emit(6)).outputs
+        own = [self.passes(1, sent[0]), self.passes(2, sent[3]), row(STORED, 3, 30, 10), self.passes(4, sent[3])]
+        scribe.commit(Step(outputs=[*own, *scribe.emit(2).outputs]))
+        scribe.check()
+        assert exact_rows(scribe.reader.events(STORED, Ssn(0), limit=ALL, max_bytes=ALL)) == exact_rows(own)
+        assert exact_rows(scribe.reader.pick(STORED, [Ssn(4), Ssn(2)])) == exact_rows([own[3], own[1]])
+        assert events(scribe.reader, 1, limit=2, port=STORED) == [2, 3]
+
+    def test_what_is_passed_on_is_needed_until_it_is_known_to_be_written(self, store: Store, scribe: Scribe) -> None:
+        sender = Scribe(store, PRICES)
+        sent = sender.commit(sender.emit(9)).outputs
+        assert scribe.reader.needs(PASSED).unwritten is None
+        position = {PASSED: Position(Ssn(9), 90)}
+        writes = [self.passes(n, sent[ssn - 1]) for n, ssn in enumerate((7, 4, 8, 9), 1)]
+        scribe.commit(Step(positions=position, outputs=[*writes, row(STORED, 5, 50, 10)]))
+        assert scribe.reader.needs(PASSED).unwritten == 4
+        assert scribe.reader.needs(ORDERS).unwritten is None
+        for written, least in ((1, 4), (2, 8), (3, 9), (4, None), (5, None)):
+            scribe.commit(Step(written={TargetName("stored"): written}))
+            assert scribe.reader.needs(PASSED).unwritten == least
+        assert scribe.reader.needs(PASSED).position.ssn == 9
+
+    def test_what_was_passed_on_goes_with_its_event(self, store: Store, scribe: Scribe) -> None:
+        sender = Scribe(store, PRICES)
+        sent = sender.commit(sender.emit(3)).outputs
+        writes = [self.passes(n, event) for n, event in enumerate(sent, 1)]
+        scribe.commit(Step(outputs=writes, written={TargetName("stored"): 2}))
+        sender.commit(Step(collected={OUT: Collection(Ssn(3), frozenset())}))
+        assert exact_rows(scribe.reader.events(STORED, Ssn(2), limit=ALL, max_bytes=ALL)) == exact_rows(writes[2:])
+        with pytest.raises(Collected):
+            scribe.reader.pick(STORED, [Ssn(1)])
+        scribe.commit(Step(collected={STORED: Collection(Ssn(3), frozenset())}))
+        assert list(scribe.reader.stored(STORED)) == [3]
+        assert exact_rows(scribe.reader.pick(STORED, [Ssn(3)])) == exact_rows(writes[2:])
 
     # ---- memberships ------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from logline.engine.image import Image, Output, Position, own_id
 from logline.engine.operating import OperatorMachine
 from logline.engine.spec import InstanceSpec, again_channel, write_port
 from logline.graph.states import decode_state
-from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName
+from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName, sender_of
 from logline.runtime.life import Life
 from logline.runtime.parts import Parts
 from logline.store.memory import MemoryStore
@@ -313,9 +313,21 @@ class Checks:
                 continue
             last = self.store.data(channel.sender).image.head(channel.out).last
             rows = self.store.data(channel.sender).rows.get(channel.out, {})
-            for ssn in (*range(needs.position.ssn + 1, last + 1), *needs.members):
+            passed_on = self._undone(channel.receiver, channel.name)
+            for ssn in (*range(needs.position.ssn + 1, last + 1), *needs.members, *passed_on):
                 if ssn not in rows:
                     raise Violation(f"COLLECTED-NEEDED {channel.name} needs {ssn}")
+
+    def _undone(self, name: InstanceName, channel: ChannelName) -> list[Ssn]:
+        """The events that writes have yet to pass on."""
+        data = self.store.data(name)
+        return [
+            row.same.ssn
+            for port, rows in data.rows.items()
+            for row in rows.values()
+            if row.same is not None and row.same.channel == channel
+            if row.ssn > data.image.written.get(TargetName(port[1:]), 0)
+        ]
 
     def _check_bound(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
         """R13: what a receiver has not taken is bounded, but for the step that crosses the bound."""
@@ -363,10 +375,14 @@ class Checks:
                     raise Violation(f"KEPT {name}.{port}: {kept}, and all have left")
             for target, sink in (parts.sinks or {}).items():
                 rows = self.ghost[name, write_port(target)]
-                sink.check([rows[s].payload for s in sorted(rows)])  # type: ignore[attr-defined]
+                sink.check([self._payload(rows[s]) for s in sorted(rows)])  # type: ignore[attr-defined]
 
     def _records(self, name: InstanceName, port: PortName) -> list[Any]:
         """All records that ever were on the port; of errors, those that did not come out anew."""
         rows = self.ghost.get((name, port), {})
         gone = {s for n, s in self._retried if n == name} if port == ERRORS else set()
-        return [record for s in sorted(rows) if not rows[s].end and s not in gone for record in rows[s].payload]
+        return [r for s in sorted(rows) if not rows[s].end and s not in gone for r in self._payload(rows[s])]
+
+    def _payload(self, row: Output) -> Any:
+        """Of a write that passes an event on, that event's."""
+        return row.payload if row.same is None else self.ghost[sender_of(row.same.channel)][row.same.ssn].payload
