@@ -271,3 +271,23 @@ def test_an_event_that_kills_its_task_each_time_is_set_aside(spark: SparkSession
         assert sorted(run.result("store")["n"].to_pylist()) == [n for n in range(SERVED) if n != POISON]
     assert 4 <= deaths(tmp_path) <= 5
     assert list((tmp_path / "log" / "notes").iterdir()) == []
+
+
+def test_a_module_that_workers_cannot_find_is_named(
+    spark: SparkSession, tmp_path: Path, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was there when the pipeline was made. Another life would not find it either: the run ends."""
+    module = tmp_path / "fleeting_module.py"
+    module.write_text("def same(batch):\n    return batch\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import fleeting_module
+
+    p = ll.Pipeline("fleeting")
+    numbers = p.source("numbers", ll.sources.batches([pa.record_batch({"n": [1]})]))
+    numbers.map_batches("same", fleeting_module.same).sink("store", ll.sinks.collect())
+    module.unlink()
+    with (
+        p.start(log, spark=spark) as run,
+        pytest.raises(ll.PipelineFailed, match=r"can't host same: ModuleNotFoundError: .*fleeting_module"),
+    ):
+        run.wait(PATIENCE)

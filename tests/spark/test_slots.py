@@ -14,6 +14,7 @@ from tests.spark.paced import PATIENCE, until
 import logline as ll
 from logline.runtime import supervisor
 from logline.spark.session import one_host
+from logline.spark.slots import busy
 
 
 def chain(operators: int, *, pinned: bool = False) -> ll.Pipeline:
@@ -58,6 +59,7 @@ def test_slots_that_another_job_holds_are_waited_for(
 
     other = threading.Thread(target=spark.range(0, SLOTS, 1, SLOTS).mapInArrow(hold, "id long").collect, daemon=True)
     other.start()
+    until(lambda: busy(spark) == SLOTS)
     with chain(1).start(f"lmdb:{tmp_path / 'log'}", spark=spark) as run:
         until(lambda: "it begins when another job lets go of one" in caplog.text)
         assert f"Spark has {SLOTS} slots and runs {SLOTS} tasks" in caplog.text

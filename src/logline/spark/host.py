@@ -32,7 +32,7 @@ from logline.runtime.processes import outcome
 from logline.spark.jobs import GroupJob, Job, PartitionJob, frame_source
 from logline.spark.slots import busy, slots
 from logline.spark.source import FrameSource
-from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, orders_box, task_of
+from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, orders_box, outcomes_of
 from logline.store.lmdb.environment import started
 from logline.store.seam import Store
 
@@ -96,11 +96,11 @@ class SparkHost:
         context = self.spark.sparkContext
         python, context.pythonExec = context.pythonExec, sys.executable
         try:
-            plain = GroupJob(self.spark.range(0, 1, 1, 1).mapInArrow(task_of(order), SCHEMA))
+            plain = GroupJob(context, order)
             if (parts := frame_source(group)) is None:
                 return plain
             assert isinstance(parts.source, FrameSource)
-            return PartitionJob(parts.source.frame.tasks(task_of(order), SCHEMA), parts, self._store, plain)
+            return PartitionJob(parts.source.frame.tasks(outcomes_of(order), SCHEMA), parts, self._store, plain)
         finally:
             context.pythonExec = python
 

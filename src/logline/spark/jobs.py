@@ -15,7 +15,7 @@ from pyspark.util import _load_from_socket
 from logline.runtime.hosting import Group
 from logline.runtime.parts import Parts, next_partition
 from logline.spark.source import FrameSource
-from logline.spark.task import PARTITION
+from logline.spark.task import PARTITION, Order, outcome_of
 from logline.store.seam import Store
 
 
@@ -27,15 +27,16 @@ class Job(Protocol):
 
 
 class GroupJob:
-    """One task, over a DataFrame of one row that means nothing."""
+    """One task, over one record that means nothing. No DataFrame: the first one of a session takes seconds."""
 
-    def __init__(self, frame: DataFrame) -> None:
-        self._frame = frame
+    def __init__(self, context: SparkContext, order: Order) -> None:
+        self._context = context
+        self._rdd = context.parallelize([0], 1).mapPartitions(outcome_of(order))
+        _ = self._rdd._jrdd  # it is here that PySpark makes a task of it
 
     def run(self) -> str:
         """Until the group's life is over."""
-        (row,) = self._frame.collect()
-        return str(row[0])
+        return str(_run_partition(self._context, self._rdd, 0))
 
 
 class PartitionJob:
@@ -60,7 +61,7 @@ class PartitionJob:
             return self._rest.run()
         if self._rdd is None:
             self._rdd = self._frame.rdd  # not before: a plan that shuffles does so here
-        return _run_partition(context, self._rdd, source.index(partition))
+        return str(_run_partition(context, self._rdd, source.index(partition))[0])
 
 
 def frame_source(group: Group) -> Parts | None:
@@ -68,12 +69,12 @@ def frame_source(group: Group) -> Parts | None:
     return next((p for p in group.parts.values() if isinstance(p.source, FrameSource)), None)
 
 
-def _run_partition(context: SparkContext, rdd: Any, index: int) -> str:
+def _run_partition(context: SparkContext, rdd: Any, index: int) -> Any:
     """`SparkContext.runJob` without the Python process that it adds to apply a function to the result."""
     jvm: Any = context._jvm
     wanted = jvm.java.util.ArrayList()
     wanted.add(index)
     found: Any = _load_from_socket(jvm.PythonRDD.runJob(context._jsc.sc(), rdd._jrdd, wanted), rdd._jrdd_deserializer)
     with found if hasattr(found, "__enter__") else nullcontext(found) as rows:  # PySpark before 4.3 gives an iterator
-        (row,) = rows
-    return str(row[0])
+        (value,) = rows
+    return value

@@ -15,7 +15,7 @@ import pickle
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,21 +66,33 @@ def orders_box(group: str) -> str:
     return f"@group/{group}"
 
 
-def task_of(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow`."""
+def outcome_of(order: Order) -> Callable[[Iterable[Any]], Iterator[str]]:
+    """The task of a group, for `mapPartitions`."""
+    plain = asdict(order)
+
+    def logline(records: Iterable[Any]) -> Iterator[str]:
+        from logline.spark.task import live
+
+        yield live(plain, iter(()))
+
+    return logline
+
+
+def outcomes_of(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The task of a group that reads the partition of a DataFrame, for `mapInArrow`."""
     plain = asdict(order)
 
     def logline(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from logline.spark.task import live
 
-        yield live(plain, batches)
+        yield pa.record_batch({"outcome": [live(plain, batches)]})
 
     return logline
 
 
-def live(plain: Mapping[str, Any], batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
-    """One life of the group in this process, which Spark may use for something else afterwards. `batches` are the
-    rows of a DataFrame if the group is its source; for other groups they mean nothing."""
+def live(plain: Mapping[str, Any], batches: Iterator[pa.RecordBatch]) -> str:
+    """The group in this process, which Spark may use for something else afterwards, until it is over. `batches` are
+    the rows of a DataFrame if the group is its source."""
     _die_with_daemon()
     from pyspark import TaskContext
 
@@ -97,7 +109,7 @@ def live(plain: Mapping[str, Any], batches: Iterator[pa.RecordBatch]) -> pa.Reco
 
             with feed(batches):
                 outcome = _live(replace(order, parts=_for_partition(order.parts, partition)), life)
-    return pa.record_batch({"outcome": [json.dumps(outcome)]})
+    return json.dumps(outcome)
 
 
 def _live_on(order: Order, life: int) -> dict[str, Any]:
