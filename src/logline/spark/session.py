@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logline.errors import OptionError
+from logline.spark.archive import Archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,16 +58,30 @@ def session(app: str | None = None, *, master: str | None = None, **conf: Any) -
     check_java()
     cores = os.cpu_count() or 1
     master = master or f"local[{cores + PLACES},{RETRIES}]"
-    settings = {**_settings(app or "logline", master, cores), **{key: _text(value) for key, value in conf.items()}}
+    archive = Archive(_cache())
+    ours = _settings(app or "logline", master, cores, archive.options())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the default is whatever python3 is on the path
     builder = SparkSession.builder.master(master)
-    for key, value in settings.items():
+    for key, value in {**ours, **{key: _text(value) for key, value in conf.items()}}.items():
         builder = builder.config(key, value)
     with _quiet():
         try:
-            return builder.getOrCreate()
+            made = builder.getOrCreate()
+            threading.Thread(target=_warm_up, args=(made,), name="logline-warm-up", daemon=True).start()
+            return made
         except PySparkException as error:
-            raise OptionError(f"Spark does not start with master {master!r}: {error}") from error
+            if not archive.usable() or error.getCondition() != "JAVA_GATEWAY_EXITED":
+                raise OptionError(f"Spark does not start with master {master!r}: {error}") from error
+    archive.drop()  # whatever the reason is: it shall not be this one
+    return session(app, master=master, **conf)
+
+
+def _warm_up(spark: SparkSession) -> None:
+    """A job that does nothing: the Python daemon is there, and what the JVM needs for a job, when the first pipeline
+    comes."""
+    with contextlib.suppress(Exception):  # the session may be stopped meanwhile
+        spark.sparkContext.setJobDescription("logline: warm-up")
+        spark.sparkContext.parallelize([0], 1).mapPartitions(lambda records: records).count()
 
 
 def register(spark: SparkSession) -> None:
@@ -84,7 +99,7 @@ def one_host(master: str | None) -> bool:
     return master is not None and master.startswith("local")
 
 
-def _settings(app: str, master: str, cores: int) -> dict[str, str]:
+def _settings(app: str, master: str, cores: int, java: str) -> dict[str, str]:
     settings = {
         "spark.app.name": app,
         "spark.task.maxFailures": str(RETRIES),
@@ -96,8 +111,8 @@ def _settings(app: str, master: str, cores: int) -> dict[str, str]:
         "spark.default.parallelism": str(cores),
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')} "
-            f"-Dlogline.spark.log={_log_file()}"
-        ),
+            f"-Dlogline.spark.log={_cache() / 'spark.log'} {java}"
+        ).strip(),
     }
     if one_host(master):
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
@@ -106,10 +121,10 @@ def _settings(app: str, master: str, cores: int) -> dict[str, str]:
     return settings
 
 
-def _log_file() -> Path:
+def _cache() -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "logline"
     folder.mkdir(parents=True, exist_ok=True)
-    return folder / "spark.log"
+    return folder
 
 
 def _text(value: Any) -> str:
