@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -90,7 +91,7 @@ def main() -> None:
     if engine != "inline":
         names = ("orders", "checked", "hourly", "store")
         while None in (pids := [run.process(name) for name in names]) and run.status().phase == "running":
-            pass
+            time.sleep(0.01)
         print(*pids, flush=True)
     print("running", flush=True)
     print(run.wait().phase, flush=True)
