@@ -108,6 +108,27 @@ def test_it_is_set_aside_and_retried_when_its_code_is_mended(
     assert notes(tmp_path) == []
 
 
+def together(events: ll.Stream, folder: Path, **options: Any) -> ll.Stream:
+    """Two events after the poison are at work at the same time, or neither gets to its end."""
+
+    def eat(batch: pa.RecordBatch) -> pa.RecordBatch:
+        n = batch["n"][0].as_py() if batch.num_rows else 0
+        taste(folder, n)
+        if n in (20, 21):
+            (folder / f"{n}-{os.getpid()}").touch()
+            until((folder / f"{41 - n}-{os.getpid()}").exists)
+        return batch
+
+    return events.map_batches("eat", eat, schema="n long", **options)
+
+
+def test_when_it_is_set_aside_several_are_at_work_again(tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    with start(together, tmp_path, on_error="divert", concurrency=4) as run:
+        assert run.wait(PATIENCE).phase == "finished"
+        assert sorted(run.result("store")["n"].to_pylist()) == [n for n in range(EVENTS) if n != POISON]
+
+
 def test_it_is_dropped(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     with start(plain, tmp_path, on_error="drop") as run:

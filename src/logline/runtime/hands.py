@@ -12,7 +12,6 @@ reported as they come when a run takes long.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import threading
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
@@ -117,6 +116,10 @@ class Bench:
         raise TypeError(
             f"{type(self.op).__name__}.generate() must yield batches, Emit, Write or Reject (or return an iterable)"
         )
+
+    def alone(self) -> bool:
+        """Whether one set at a time is generated for now."""
+        return self.suspects is not None and self.suspects.alone
 
     def done(self, serial: Serial, outputs: Iterable[Produced]) -> Result:
         """The set is generated; its event state is not needed any more."""
@@ -259,12 +262,23 @@ class ThreadHands:
         self._waits = _Waits()
         self._gate = _BlockingGate(self._waits, bench.report, writer=writer)
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"generate-{bench.desk.spec.name}")
+        self._turn = threading.Lock()
 
     def start(self, jobs: Sequence[do.Job]) -> None:
         for job in jobs:
             self._threads.submit(self._run, job)
 
     def _run(self, job: do.Job) -> None:
+        if self._bench.alone():
+            with self._turn:
+                if self._waits.closed:
+                    return
+                if self._bench.alone():
+                    self._run_one(job)
+                    return
+        self._run_one(job)
+
+    def _run_one(self, job: do.Job) -> None:
         bench = self._bench
         try:
             outputs = bench.collect(*bench.begin(job, self._gate))
@@ -298,9 +312,7 @@ class LoopHands:
         self._blocking = _BlockingGate(self._waits, bench.report, writer=writer)
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop_thread: int | None = None
-        self._turn: contextlib.AbstractAsyncContextManager[object] = contextlib.nullcontext()
-        if bench.suspects is not None and bench.suspects.alone:
-            self._turn = asyncio.Lock()
+        self._turn = asyncio.Lock()
 
     def start(self, jobs: Sequence[do.Job]) -> None:
         self._loop.call_soon_threadsafe(self._begin, tuple(jobs))
@@ -315,8 +327,12 @@ class LoopHands:
             task.add_done_callback(self._tasks.discard)
 
     async def _run(self, job: do.Job) -> None:
-        async with self._turn:
-            await self._run_one(job)
+        if self._bench.alone():
+            async with self._turn:
+                if self._bench.alone():
+                    await self._run_one(job)
+                    return
+        await self._run_one(job)
 
     async def _run_one(self, job: do.Job) -> None:
         bench = self._bench

@@ -28,7 +28,7 @@ from logline.graph.states import decode_state, encode_state
 from logline.names import PartitionName, TargetName
 from logline.runtime.hands import Bench, Hands, Key, LoopHands, NearHands, ThreadHands, is_async
 from logline.runtime.parts import Parts
-from logline.runtime.suspects import Suspects, one_at_a_time
+from logline.runtime.suspects import Suspects
 from logline.store.faults import point
 from logline.store.seam import Journal, Store
 
@@ -55,8 +55,6 @@ class Life:
         stubs: Mapping[str, Any] | None = None,
         suspects: Suspects | None = None,
     ) -> None:
-        if suspects is not None and suspects.alone:
-            parts = one_at_a_time(parts)
         self.parts = parts
         self.suspects = suspects
         self.spec: InstanceSpec = parts.spec

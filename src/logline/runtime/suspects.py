@@ -8,7 +8,7 @@ of calling `generate`. To the protocol that is a failed set like any other: what
 hint, no part of what recovery needs: one that is lost costs a few more deaths.
 
 A first life notes nothing, so that nobody pays who does not crash. Where several sets were in generation nobody knows
-which of them it was: none is counted, and the next life takes one set at a time.
+which of them it was: none is counted, and the next life takes one set at a time until all of them are through.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 from logline.engine.spec import InstanceSpec
 from logline.errors import KilledItsProcess
 from logline.names import InsetId, InstanceName, Serial
-from logline.runtime.parts import Parts
 from logline.store.seam import Note, Store
 
 DEATHS = 3
@@ -34,25 +32,28 @@ class Known(NamedTuple):
 
     suspect: str = ""
     deaths: int = 0
-    inside: str = ""
-    """A set in generation; the one that began first."""
-    several: bool = False
-    """Whether it is not the only one."""
+    inside: tuple[str, ...] = ()
+    """The sets in generation."""
+    doubtful: tuple[str, ...] = ()
+    """Those that were in generation with others when a life before died."""
 
     def blame(self, *, sure: bool) -> Known:
         """What is known once the life that wrote this is dead; `sure` if nothing else of its process may have
         killed it.
 
-        >>> Known(inside="a").blame(sure=True)
-        Known(suspect='a', deaths=1, inside='', several=False)
-        >>> Known("a", 1, inside="a").blame(sure=True).deaths
+        >>> Known(inside=("a",)).blame(sure=True)
+        Known(suspect='a', deaths=1, inside=(), doubtful=())
+        >>> Known("a", 1, inside=("a",)).blame(sure=True).deaths
         2
+        >>> Known(inside=("a", "b")).blame(sure=True)
+        Known(suspect='', deaths=0, inside=(), doubtful=('a', 'b'))
         """
         if not self.inside:
             return self
-        if not sure or self.several:
-            return Known(self.suspect or self.inside, self.deaths)
-        return Known(self.inside, self.deaths + 1 if self.inside == self.suspect else 1)
+        if not sure or len(self.inside) > 1:
+            return Known(self.suspect, self.deaths, (), tuple(dict.fromkeys(self.doubtful + self.inside)))
+        (one,) = self.inside
+        return Known(one, self.deaths + 1 if one == self.suspect else 1, (), self.doubtful)
 
 
 class Suspects:
@@ -62,12 +63,17 @@ class Suspects:
         self._operator = operator
         self._note = note
         self._suspect, self._deaths = known.suspect, known.deaths
+        self._doubtful = dict.fromkeys(known.doubtful)
         self._inside: dict[Serial, str] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self.alone = bool(known.suspect)
-        """Whether this life takes one set at a time, so that a death is about one."""
         self._write()  # a death outside of any set, in recovery say, is not counted
+
+    @property
+    def alone(self) -> bool:
+        """Whether sets are to be taken one at a time, so that a death is about one. It is so from the beginning, or
+        never; and no longer once the suspect was set aside or came through."""
+        return bool(self._suspect or self._doubtful)
 
     def begin(self, serial: Serial, inset: InsetId, name: str) -> None:
         """Before `generate`. Raises KilledItsProcess if the set has had its deaths; that forgets them, so that it can
@@ -78,6 +84,7 @@ class Suspects:
             deaths = self._deaths
             if name == self._suspect and deaths >= DEATHS:
                 self._suspect, self._deaths = "", 0
+                self._doubtful.pop(name, None)
                 self._write()
                 raise KilledItsProcess(
                     f"input set {inset!r} of operator {self._operator!r} killed its process {deaths} times: "
@@ -94,6 +101,7 @@ class Suspects:
                 return
             if name == self._suspect:
                 self._suspect, self._deaths = "", 0
+            self._doubtful.pop(name, None)
             self._write()
 
     def close(self, *, in_order: bool) -> None:
@@ -110,8 +118,8 @@ class Suspects:
                 self._note.close()
 
     def _write(self) -> None:
-        inside = next(iter(self._inside.values()), "")
-        self._note.write(json.dumps(Known(self._suspect, self._deaths, inside, len(self._inside) > 1)))
+        inside = tuple(self._inside.values())
+        self._note.write(json.dumps(Known(self._suspect, self._deaths, inside, tuple(self._doubtful))))
 
 
 def watch(store: Store, specs: Iterable[InstanceSpec], life: int) -> dict[InstanceName, Suspects]:
@@ -127,14 +135,9 @@ def watch(store: Store, specs: Iterable[InstanceSpec], life: int) -> dict[Instan
     return {name: Suspects(name, notes[name], one.blame(sure=sure)) for name, one in known.items()}
 
 
-def one_at_a_time(parts: Parts) -> Parts:
-    """For a life with a suspect."""
-    return replace(parts, spec=replace(parts.spec, concurrency=1))
-
-
 def _read(note: Note) -> Known:
     try:
-        suspect, deaths, inside, several = json.loads(note.read())
-        return Known(str(suspect), int(deaths), str(inside), bool(several))
+        suspect, deaths, inside, doubtful = json.loads(note.read())
+        return Known(str(suspect), int(deaths), tuple(map(str, inside)), tuple(map(str, doubtful)))
     except (ValueError, TypeError):  # none, or half of one
         return Known()

@@ -130,8 +130,7 @@ class Mailbox(Protocol):
 
 
 class Note(Protocol):
-    """A few words (120 bytes at most) that a process leaves for the one after it: a hint, no part of what recovery
-    needs."""
+    """A line that a process leaves for the one after it: a hint, no part of what recovery needs."""
 
     def write(self, text: str) -> None:
         """Instead of what was there; it outlives a process that is killed, and costs no fsync."""

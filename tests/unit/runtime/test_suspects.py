@@ -81,6 +81,24 @@ def test_of_several_sets_none_is_counted_and_the_next_life_takes_one_at_a_time(s
     begin(suspects, "a")
 
 
+def test_it_takes_several_again_once_all_that_were_at_work_are_through(store: Store) -> None:
+    suspects = live(store)
+    begin(suspects, "a", 1)
+    begin(suspects, "b", 2)
+    suspects = live(store)
+    begin(suspects, "a", 1)
+    suspects.end(Serial(1))
+    assert suspects.alone
+    for _ in range(DEATHS):
+        suspects = live(store)
+        assert suspects.alone
+        begin(suspects, "b", 2)
+    suspects = live(store)
+    with pytest.raises(KilledItsProcess):
+        begin(suspects, "b", 2)
+    assert not suspects.alone
+
+
 def test_one_that_is_left_of_several_is_known(store: Store) -> None:
     suspects = live(store)
     for serial, name in enumerate("abc"):
@@ -128,8 +146,8 @@ def test_where_it_stops_at_errors_nothing_is_noted(store: Store) -> None:
     assert store.note(EAT).read() == ""
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "7", '["a", "x", "", false]'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", '["a", "x", [], []]', '["a", 1, "", false]'])
 def test_a_note_that_makes_no_sense_is_none(text: str, store: Store) -> None:
     store.note(EAT).write(text)
     assert not live(store).alone
-    assert json.loads(store.note(EAT).read()) == ["", 0, "", False]
+    assert json.loads(store.note(EAT).read()) == ["", 0, [], []]

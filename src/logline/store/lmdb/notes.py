@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-SIZE = 128
-"""Every note is that long, filled up with spaces: one `pwrite` replaces the whole of the one before."""
-
 
 class FileNote:
-    """Of one instance; the file is opened once and written in place."""
+    """Of one instance; the file is opened once and written in place. What follows its first line is of a longer one
+    that was there before."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -21,12 +19,12 @@ class FileNote:
         if self._file is None:
             self._path.parent.mkdir(exist_ok=True, mode=0o700)
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
-        os.pwrite(self._file, text.encode().ljust(SIZE), 0)
+        os.pwrite(self._file, f"{text}\n".encode(), 0)
 
     def read(self) -> str:
-        """Without the spaces."""
+        """Its one line."""
         try:
-            return self._path.read_bytes().decode(errors="replace").rstrip()
+            return self._path.read_bytes().partition(b"\n")[0].decode(errors="replace")
         except FileNotFoundError:
             return ""
 
