@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,15 +55,6 @@ def check(run: ll.Run) -> None:
     wanted = [2 * (3 * k + 1 + 3 * k + 2 + 3 * k + 3) for k in range(EVENTS // 3)]
     assert run.result("store")["total"].to_pylist() == wanted
     assert run.result("plain")["n"].to_pylist() == list(range(1, EVENTS + 1))
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Waits for something that must come; it has come when this returns."""
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > give_up:
-            raise AssertionError("it does not come")
-        time.sleep(0.01)
 
 
 def parent(pid: int | None) -> int:

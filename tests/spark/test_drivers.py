@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.chaos.sales_job import pipeline
 from tests.chaos.test_kill_process import expected
 from tests.chaos.test_kill_workers import alive, totals
-from tests.spark.paced import PATIENCE, until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 START = 240
@@ -78,7 +78,7 @@ import logline as ll
 
 spark = SparkSession.builder.master(sys.argv[1]).config("spark.ui.enabled", "false").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-run = beside.pipeline(sys.argv[2]).start("lmdb:log", durability="process")
+run = beside.pipeline(sys.argv[2], spark if "frame" in sys.argv else None).start("lmdb:log", durability="process")
 print(json.dumps({"executors": beside.executors(spark)}), flush=True)
 status = run.wait(%d)
 print(json.dumps({"phase": status.phase, "hourly": status.operators["hourly"].restarts}), flush=True)
@@ -98,11 +98,16 @@ class Checked:
         return batch
 
 
-def pipeline(database):
+def pipeline(database, spark):
     import logline as ll
+    import pyarrow as pa
 
     p = ll.Pipeline("sales")
-    orders = p.source("orders", ll.sources.batches(sales_job.sales), rows=20)
+    source = ll.sources.batches(sales_job.sales)
+    if spark is not None:
+        rows = spark.createDataFrame(pa.Table.from_batches(sales_job.sales()))
+        source = ll.sources.spark(rows.coalesce(3))
+    orders = p.source("orders", source, rows=20)
     checked = orders.map_batches("checked", Checked())
     hourly = checked.window("hourly", ll.tumbling("1h", on="date"), by=["item_id"], agg={"total": ("amount", "sum")})
     hourly.sink("store", sales_job.Sqlite(database))
@@ -130,10 +135,11 @@ def _ours(process):
 '''
 
 
-def script(folder: Path, master: str, **more: str) -> subprocess.Popen[str]:
-    (folder / "job.py").write_text(SCRIPT % PATIENCE)
+def script(folder: Path, master: str, source: str = "batches", **more: str) -> subprocess.Popen[str]:
+    (folder / "job.py").write_text(SCRIPT % START)
     (folder / "beside.py").write_text(BESIDE)
-    return spawn(["job.py", master, str(folder / "sales.db")], folder, PYSPARK_PYTHON=sys.executable, **more)
+    arguments = ["job.py", master, str(folder / "sales.db"), source]
+    return spawn(arguments, folder, PYSPARK_PYTHON=sys.executable, **more)
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, object]:
@@ -155,10 +161,13 @@ def test_a_session_that_is_not_ours(tmp_path: Path) -> None:
     assert (tmp_path / "seen").exists()
 
 
-@pytest.mark.parametrize("fault", ["hourly:commit.inside:2:0:stop"])
-def test_an_executor_is_killed(tmp_path: Path, fault: str) -> None:
-    """Its tasks find room on the other one. The one of `hourly` is killed while `hourly` stands still."""
-    process = script(tmp_path, "local-cluster[2,4,1024]", LOGLINE_FAULT=fault)
+@pytest.mark.parametrize(
+    ("source", "fault"), [("batches", "hourly:commit.inside:2:0:stop"), ("frame", "orders:commit.inside:2:0:stop")]
+)
+def test_an_executor_is_killed(tmp_path: Path, source: str, fault: str) -> None:
+    """Its tasks find room on the other one. It is the one with an operator that stands still: a window, or a source
+    that reads the rows of a DataFrame."""
+    process = script(tmp_path, "local-cluster[2,4,1024]", source, LOGLINE_FAULT=fault)
     below: list[int] = []
     try:
         assert process.stdout is not None

@@ -15,8 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.chaos.test_kill_workers import alive
 from tests.cli.harness import TOTALS, environment, write_sales
-from tests.spark.paced import PATIENCE, until
+from tests.spark.paced import PATIENCE
 from tests.spark.test_drivers import START, offspring
+from tests.waiting import until
 
 import logline as ll
 from logline.cli.load import load_pipeline

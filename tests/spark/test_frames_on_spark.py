@@ -16,7 +16,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.chaos.test_kill_workers import alive
-from tests.spark.paced import PATIENCE, until
+from tests.spark.paced import PATIENCE
+from tests.waiting import until
 
 import logline as ll
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.conftest import SLOTS
-from tests.spark.paced import PATIENCE, until
+from tests.spark.paced import PATIENCE
+from tests.waiting import until
 
 import logline as ll
 from logline.runtime import supervisor

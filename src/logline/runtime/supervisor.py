@@ -224,7 +224,10 @@ class Supervisor:
             if worker.retry_at is not None and now >= worker.retry_at and not self._stop_asked:
                 self._start(worker)
             elif worker.tenant is not None and now - worker.heard > self._silence(worker):
-                logger.warning("the process of group %s makes no report: it is killed", worker.group)
+                if worker.tenant.pid is None and worker.host.patient:
+                    logger.warning("group %s has no process: it waits to be brought back", worker.group)
+                else:
+                    logger.warning("the process of group %s makes no report: it is killed", worker.group)
                 worker.heard = now
                 worker.tenant.kill()
             elif worker.tenant is not None and not worker.begun and now - worker.started > worker.patience:

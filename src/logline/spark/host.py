@@ -248,11 +248,11 @@ class SparkTenant:
         self._host.mail(self._group.name).send({"do": order})
 
     def kill(self) -> None:
-        """SIGKILL; its nest brings it back, or Spark does, or its job fails."""
-        if (pid := self.pid) is not None:
+        """SIGKILL; its nest brings it back, or Spark does, or its job fails. Where no process is, Spark is at it:
+        after the loss of an executor that takes a while, and a job that is cancelled would have to begin anew."""
+        pid = self.pid or _living(self._nest)
+        if pid is not None:
             _kill(pid)
-        else:
-            self._cancel()
 
     def close(self) -> None:
         """Cancels the job first, so that Spark does not bring the worker back. A life goes with its nest."""

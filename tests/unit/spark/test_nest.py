@@ -7,12 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.chaos.test_kill_workers import alive
+from tests.waiting import until
 
 PATIENCE = 30
 NEST = """
@@ -43,13 +42,6 @@ def life(folder: Path, number: int) -> tuple[int, str]:
     until((folder / f"life{number}").exists)
     pid, how = json.loads((folder / f"life{number}").read_text())
     return pid, how
-
-
-def until(condition: Callable[[], object]) -> None:
-    give_up = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < give_up, "it does not come"
-        time.sleep(0.005)
 
 
 def test_a_killed_life_is_followed_by_the_next_one(tmp_path: Path) -> None:
