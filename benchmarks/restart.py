@@ -1,7 +1,8 @@
 """Kill -9 of an operator on Spark until it works again: until the sink writes something that its new process made.
 
-- `warm`: a session of `ll.session()`; Spark's own retry forks a worker that has everything imported
-- `cold`: a session without our settings (`local[N]`, PySpark's own daemon); the driver submits the job again
+- `warm`: a session of `ll.session()`; the process of the task forks the next life
+- `nest`: the same session, and the process of the task is killed: Spark runs the task again
+- `cold`: a session without our settings (`local[N]`, PySpark's own daemon)
 
 The pipeline runs at 200 events/s, so that an event is never further away than 5 ms.
 """
@@ -23,15 +24,15 @@ from benchmarks.paced import kill, spread, steady, wait_for_writes, writes
 KILLS = int(os.environ.get("RESTART_KILLS", "15"))
 
 
-def measure(spark: SparkSession) -> dict[str, float]:
-    """Seconds from the kill to the first write of what the new life made."""
+def measure(spark: SparkSession, *, nest: bool = False) -> dict[str, float]:
+    """Seconds from the kill to the first write of what the new life made; `nest`: its parent is killed."""
     found = []
     with tempfile.TemporaryDirectory(prefix="logline-bench-") as name:
         folder = Path(name)
         with steady(folder).start(f"lmdb:{folder}/log", spark=spark, durability="process") as run:
             wait_for_writes(folder, 0.0, 100)
             for _ in range(KILLS):
-                at, pid = kill(run, "map")
+                at, pid = kill(run, "map", parent=nest)
                 while not (new := [t for t, by in writes(folder) if t > at and by != pid]):
                     time.sleep(0.01)
                 found.append(new[0] - at)
@@ -42,10 +43,10 @@ def measure(spark: SparkSession) -> dict[str, float]:
 
 
 def main() -> None:
-    """Warm, then cold."""
+    """One after the other."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = ll.session("restart", **{"spark.ui.enabled": False})
-    result = {"warm": measure(spark)}
+    result = {"warm": measure(spark), "nest": measure(spark, nest=True)}
     spark.stop()
     spark = SparkSession.builder.master("local[8]").config("spark.ui.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
