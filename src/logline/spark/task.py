@@ -15,6 +15,7 @@ import pickle
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -102,21 +103,33 @@ def live(plain: Mapping[str, Any], batches: Iterator[pa.RecordBatch]) -> str:
     life = int(context.getLocalProperty(LIFE) or 0) + context.attemptNumber()
     partition = context.getLocalProperty(PARTITION)
     with _surroundings(order):
-        if partition is None:
-            outcome = _live_on(order, life)
-        else:  # no other life could go on with the batches of which this one has read some
-            from logline.spark.source import feed
+        return json.dumps(_missing(order) or _live_here(order, life, partition, batches))
 
-            with feed(batches):
-                outcome = _live(replace(order, parts=_for_partition(order.parts, partition)), life)
-    return json.dumps(outcome)
+
+def _live_here(order: Order, life: int, partition: str | None, batches: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+    if partition is None:
+        return _live_on(order, life)
+    from logline.spark.source import feed
+
+    with feed(batches):  # no other life could go on with the batches of which this one has read some
+        return _live(replace(order, parts=_for_partition(order.parts, partition)), life)
+
+
+def _missing(order: Order) -> dict[str, Any] | None:
+    """Imports the user's modules; the objects are those of no life. What can't be had here is an outcome: Spark would
+    try a task that fails a hundred times."""
+    try:
+        pickle.loads(order.parts)
+    except Exception as error:
+        text = f"a Spark task can't host {order.group}: {type(error).__name__}: {error}"
+        return {"over": None, "error": [text, "", "", traceback.format_exc()]}
+    return None
 
 
 def _live_on(order: Order, life: int) -> dict[str, Any]:
     """Life after life, until one comes to its end."""
     import logline.spark.warm  # noqa: F401
 
-    pickle.loads(order.parts)  # imports the user's modules; the objects are those of no life
     if not can_fork():
         return _live(order, life)
     nest = os.getpid()
