@@ -4,8 +4,9 @@
 - `tcp`: the same functions over TCP and Arrow IPC, unlogged, batched alike
 - `file`: an append of the same bytes to plain files, with as many syncs as `disk` makes
 
-The map function decodes, computes one column with Arrow and encodes. The rate is that of the sink between its first
-and its last event, so that starting processes does not count. Variants are interleaved and repeated.
+The map function decodes, computes one column with Arrow and encodes. The time is that from the source's first event
+to the sink's last one, so that starting processes does not count, and neither does a lead that the source may have.
+Variants are interleaved and repeated.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ import logline as ll
 from benchmarks.measure import write
 from logline.names import InstanceName
 
-EVENTS = int(os.environ.get("RELAY_EVENTS", "20000"))
+EVENTS = int(os.environ.get("RELAY_EVENTS", "40000"))
 ROWS = 600
 REPEATS = int(os.environ.get("RELAY_REPEATS", "3"))
 TWO = pa.scalar(2.0)
@@ -42,37 +44,45 @@ def batches() -> Iterator[pa.RecordBatch]:
         yield base
 
 
+def timed(folder: str) -> Iterator[pa.RecordBatch]:
+    """The same, and notes when the first one is asked for."""
+    Path(folder, "first").write_text(f"{time.monotonic()}")
+    yield from batches()
+
+
 def work(batch: pa.RecordBatch) -> pa.RecordBatch:
     """One column is computed."""
     return batch.set_column(1, "x", pc.multiply(batch.column(1), TWO))
 
 
 class Clocked(ll.Sink):
-    """Writes nothing, and notes when its first and last events came."""
+    """Writes nothing, and notes when its last event came."""
 
     guarantee = "named"
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.first = 0.0
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
         self.count = 0
 
     def write(self, batch: pa.RecordBatch, number: int, write_id: str) -> None:
-        if number == 1:
-            self.first = time.perf_counter()
         self.count += 1
         if number == EVENTS:
-            spent = time.perf_counter() - self.first
-            Path(self.path).write_text(json.dumps({"seconds": spent, "events": self.count}))
+            spent = time.monotonic() - float(Path(self.folder, "first").read_text())
+            Path(self.folder, "result").write_text(json.dumps({"seconds": spent, "events": self.count}))
+
+
+def pipeline(folder: str) -> ll.Pipeline:
+    """Source, map and sink, an operator each."""
+    p = ll.Pipeline("relay")
+    source = p.source("source", ll.sources.batches(partial(timed, folder)), rows=1 << 20)
+    source.map_batches("map", work).sink("sink", Clocked(folder))
+    return p
 
 
 def logged(durability: Any) -> float:
     """Events per second through Logline."""
     with tempfile.TemporaryDirectory() as folder:
-        p = ll.Pipeline("relay")
-        source = p.source("source", ll.sources.batches(batches), rows=1 << 20)
-        source.map_batches("map", work).sink("sink", Clocked(f"{folder}/result"))
-        p.start(f"lmdb:{folder}/log", engine="processes", durability=durability).wait()
+        pipeline(folder).start(f"lmdb:{folder}/log", engine="processes", durability=durability).wait()
         found = json.loads(Path(f"{folder}/result").read_text())
     assert found["events"] == EVENTS
     return float(EVENTS / found["seconds"])
@@ -102,10 +112,10 @@ def _receive(peer: socket.socket, schema: pa.Schema) -> Iterator[list[pa.RecordB
             yield run
 
 
-def _relay_source(port: int) -> None:
+def _relay_source(port: int, folder: str) -> None:
     with socket.create_connection(("127.0.0.1", port)) as out:
         run: list[pa.RecordBatch] = []
-        for batch in batches():
+        for batch in timed(folder):
             run.append(batch)
             if len(run) == 64:
                 _send(out, run)
@@ -126,22 +136,21 @@ def tcp() -> float:
     spawn = multiprocessing.get_context("spawn")
     ends = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     ports = [end.getsockname()[1] for end in ends]
-    workers = [
-        spawn.Process(target=_relay_map, args=(ends[0], ports[1])),
-        spawn.Process(target=_relay_source, args=(ports[0],)),
-    ]
-    for worker in workers:
-        worker.start()
-    peer, _ = ends[1].accept()
-    count, first = 0, 0.0
-    with peer:
-        for run in _receive(peer, next(batches()).schema):
-            if count == 0:
-                first = time.perf_counter()
-            count += len(run)
-    rate = count / (time.perf_counter() - first)
-    for worker in workers:
-        worker.join()
+    count = 0
+    with tempfile.TemporaryDirectory() as folder:
+        workers = [
+            spawn.Process(target=_relay_map, args=(ends[0], ports[1])),
+            spawn.Process(target=_relay_source, args=(ports[0], folder)),
+        ]
+        for worker in workers:
+            worker.start()
+        peer, _ = ends[1].accept()
+        with peer:
+            for run in _receive(peer, next(batches()).schema):
+                count += len(run)
+        rate = count / (time.monotonic() - float(Path(folder, "first").read_text()))
+        for worker in workers:
+            worker.join()
     for end in ends:
         end.close()
     assert count == EVENTS
@@ -152,10 +161,7 @@ def file() -> float:
     """Events per second of appends to plain files, one for each of the three: the same bytes, and as many syncs as a
     run with `disk` has commits. No pipeline is faster than this with as many of them."""
     with tempfile.TemporaryDirectory() as folder:
-        p = ll.Pipeline("relay")
-        source = p.source("source", ll.sources.batches(batches), rows=1 << 20)
-        source.map_batches("map", work).sink("sink", Clocked(f"{folder}/result"))
-        run = p.start(f"lmdb:{folder}/log", engine="processes", durability="disk")
+        run = pipeline(folder).start(f"lmdb:{folder}/log", engine="processes", durability="disk")
         run.wait()
         names = list(run.status().operators)
         commits = {name: run.log.store.read(InstanceName(name)).image().commits for name in names}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from logline.engine.image import Answer, Image, Output, Step
 from logline.engine.results import Failure
@@ -61,8 +62,7 @@ class CheckClock(Action):
     """See whether a timer of the wall clock has come, or a channel has gone idle."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """One set to generate, with the answers that are kept for it."""
 
     serial: Serial

@@ -22,7 +22,6 @@ from logline.graph.operator import (
     Batch,
     Context,
     Dependency,
-    Emit,
     Operator,
     SchemaLike,
     Tabular,
@@ -51,7 +50,7 @@ class MapBatches(Operator[Batch, None]):
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         return {"out": self.schema}
 
-    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Emit]:
+    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Tabular]:
         made = self.fn(acc)
         if made is None:
             return
@@ -63,7 +62,7 @@ class MapBatches(Operator[Batch, None]):
                     f"the function of map_batches gave a {type(table).__name__}; it gives a table "
                     "(pyarrow, pandas, polars), several of them, or None"
                 )
-            yield Emit(table)
+            yield table
 
 
 class Filter(Operator[Batch, None]):
@@ -88,13 +87,13 @@ class Filter(Operator[Batch, None]):
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
         return same_columns(inputs["in"])
 
-    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Emit]:
+    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Tabular]:
         if isinstance(self.where, pc.Expression):
             kept = acc.filter(self.where)
         else:
             kept = acc.filter(_mask(self.where(acc), acc.num_rows))
         if kept.num_rows:
-            yield Emit(kept)
+            yield kept
 
 
 class Union(Operator[Batch, None]):
@@ -113,8 +112,8 @@ class Union(Operator[Batch, None]):
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
         return same_columns(inputs["in"])
 
-    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Emit]:
-        yield Emit(acc)
+    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Tabular]:
+        yield acc
 
 
 def _mask(value: Any, rows: int) -> pa.BooleanArray:

@@ -71,12 +71,11 @@ class ArrowPayloads:
 
     def made(self, inset: InsetId, made: Made, members: Sequence[Member]) -> Produced:
         """One thing that `generate` yielded."""
-        if type(made) is Emit:
-            batch: Any = made.data
-            port = PortName(made.port)
-            known = self._known.get(port)
-            if type(batch) is pa.RecordBatch and known is not None and batch.schema.equals(known[0]):
-                return _produced(port, batch, known[1])  # nearly always
+        batch: Any
+        port, batch = (PortName(made.port), made.data) if type(made) is Emit else (OUT, made)
+        known = self._known.get(port)
+        if type(batch) is pa.RecordBatch and known is not None and batch.schema.equals(known[0]):
+            return _produced(port, batch, known[1])  # nearly always
         if isinstance(made, Write):
             return self._write(made)
         if isinstance(made, Reject):
