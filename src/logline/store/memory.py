@@ -221,8 +221,9 @@ class MemoryReader:
         for port, head in image.heads.items():
             if port[0] == "@":
                 rows, done = self._data.rows.get(port, {}), image.written.get(TargetName(port[1:]), 0)
-                undone = (rows[Ssn(number)].same for number in range(done + 1, head.last + 1))
-                found += [event.ssn for event in undone if event is not None and event.channel == channel]
+                undone = (rows.get(Ssn(number)) for number in range(max(done + 1, head.base), head.last + 1))
+                passed = (row.same for row in undone if row is not None and row.same is not None)
+                found += [event.ssn for event in passed if event.channel == channel]
         return min(found, default=None)
 
     def taken(self, channel: ChannelName) -> Taken:
