@@ -9,9 +9,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -33,11 +36,19 @@ def rows_of(spark: SparkSession) -> DataFrame:
     return spark.range(0, ROWS, 1, PARTITIONS).selectExpr("id", "id % 5 part")
 
 
-def pipeline(frame: DataFrame, rows: int = 100) -> ll.Pipeline:
+def slowly(path: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """As long as there is that file, a run takes far longer than it takes to stop it."""
+    if Path(path).exists():
+        time.sleep(0.01)
+    return batch
+
+
+def pipeline(frame: DataFrame, rows: int = 100, slow: Path | None = None) -> ll.Pipeline:
     p = ll.Pipeline("frames")
     read = p.source("rows", ll.sources.spark(frame), rows=rows)
     read.window("sums", ll.events(4), by=["part"], agg={"total": ("id", "sum")}).sink("store", ll.sinks.collect())
-    read.sink("plain", ll.sinks.collect())
+    plain = read if slow is None else read.map_batches("slow", partial(slowly, str(slow)))
+    plain.sink("plain", ll.sinks.collect())
     return p
 
 
@@ -92,13 +103,15 @@ def test_more_partitions_than_slots_and_none(spark: SparkSession, tmp_path: Path
         assert run.result("plain").to_pylist() == frame.toArrow().to_pylist()
 
 
-def test_a_run_is_stopped_midway_and_goes_on(spark: SparkSession, log: str) -> None:
-    frame = rows_of(spark)
-    with pipeline(frame, rows=1).start(log, spark=spark, durability="process") as run:
+def test_a_run_is_stopped_midway_and_goes_on(spark: SparkSession, log: str, tmp_path: Path) -> None:
+    frame, slow = rows_of(spark), tmp_path / "slow"
+    slow.touch()
+    with pipeline(frame, 1, slow).start(log, spark=spark, durability="process") as run:
         until(lambda: run.status().operators["plain"].taken > 10)
         run.stop()
     assert run.result("plain").num_rows < ROWS
-    again = pipeline(rows_of(spark), rows=1).run(log, spark=spark, durability="process")
+    slow.unlink()
+    again = pipeline(rows_of(spark), 1, slow).run(log, spark=spark, durability="process")
     check(again, frame)
 
 
