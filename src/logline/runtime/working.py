@@ -70,7 +70,8 @@ def work(
     obey: Callable[[InlineEngine], Callable[[], None]],
     about: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Runs one group until it is over, and says how that came. Nothing of it stays in the process.
+    """Runs one group until it is over, and says how that came. Nothing of it stays in the process, but for how that
+    keeps memory.
 
     What `obey` returns ends the hearing. `about` goes with every status. The log is closed in the end.
     """

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from logline.engine.image import Head, Member, Output
 from logline.errors import EngineError
-from logline.names import PortName, Ssn
+from logline.names import ChannelName, PortName, Ssn
 from logline.store.lmdb import members, payloads, rows
 
 TOGETHER, MOST = 256 << 10, 64
@@ -140,8 +140,18 @@ class Row(NamedTuple):
 
     def passed(self) -> list[Member]:
         """The events that the writes of this row pass on."""
+        return self._joined().members()
+
+    def passed_from(self, number: int, channel: ChannelName) -> list[int]:
+        """Of the writes from that number on: the first event of each run of the channel. A slow target may have a
+        long queue, so runs are not taken apart but for the row with which it begins."""
+        if number > self.first:
+            return [event.ssn for event in self.passed()[number - self.first :] if event.channel == channel]
+        return [first for name, first, _ in self._joined().each() if name == channel]
+
+    def _joined(self) -> members.Joined:
         body = _COUNT.size + _ONE.size * self.many
-        return members.Joined(*rows.unpack(self.raw[body:])).members()
+        return members.Joined(*rows.unpack(self.raw[body:]))
 
     def _batches(self, body: bytes, sizes: list[int], wanted: Sequence[int], schema: pa.Schema | None) -> list[Any]:
         if self.schema == payloads.NONE:

@@ -415,7 +415,7 @@ class LmdbReader:
     @staticmethod
     def _unwritten(txn: lmdb.Transaction, channel: ChannelName) -> Ssn | None:
         done: dict[TargetName, int] = dict(rows.unpack(value) for _, value in rows.scan(txn, b"w"))
-        found: list[Ssn] = []
+        found: list[int] = []
         for _, value in rows.scan(txn, b"h"):
             port = rows.unpack(value)[0]
             if port[0] != "@":
@@ -424,9 +424,8 @@ class LmdbReader:
             with txn.cursor() as cursor:
                 for row in rows_from(cursor, port, first):
                     if row.schema == payloads.SAME:
-                        undone = row.passed()[max(first - row.first, 0) :]
-                        found += [event.ssn for event in undone if event.channel == channel]
-        return min(found, default=None)
+                        found += row.passed_from(first, channel)
+        return Ssn(min(found)) if found else None
 
     def image(self) -> Image:
         """The committed image."""
