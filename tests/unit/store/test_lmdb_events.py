@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -24,13 +23,6 @@ def event(ssn: int, rows: int = ROWS) -> Output:
     data = {"n": [ssn * 1000 + i for i in range(rows)], "s": [f"{ssn}.{i}" for i in range(rows)]}
     batch = pa.RecordBatch.from_pydict(data, pa.schema({"n": pa.int64(), "s": pa.string()}))
     return Output(OUT, Ssn(ssn), batch, rows, batch.nbytes, ssn * batch.nbytes, Serial(ssn))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[LmdbStore]:
-    found = LmdbStore(tmp_path / "log", durability="process")
-    yield found
-    found.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,13 +19,6 @@ HOURLY = InstanceName("hourly")
 ORDERS, OTHERS = ChannelName("orders.out>hourly.in"), ChannelName("others.out>hourly.in")
 ONE, TWO = Serial(1), Serial(2)
 MANY = 10_000
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[LmdbStore]:
-    opened = LmdbStore(tmp_path / "log", durability="process")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
