@@ -1,6 +1,6 @@
 """A pipeline that a test runs in a process of its own and kills: sales per hour into SQLite, a positioned target.
 
-python -m tests.chaos.sales_job LOG DATABASE
+python -m tests.chaos.sales_job LOG DATABASE [ENGINE [HOLD]]
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import sqlite3
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +37,15 @@ def sales() -> list[pa.RecordBatch]:
             )
         )
     return found
+
+
+def held(hold: str) -> Iterator[pa.RecordBatch]:
+    """The same, but half of them only once a file is there: a test that strikes before has struck midway."""
+    batches = sales()
+    yield from batches[: EVENTS // 2]
+    while not Path(hold).exists():
+        time.sleep(0.01)
+    yield from batches[EVENTS // 2 :]
 
 
 class Sqlite(ll.Sink):
@@ -71,14 +83,14 @@ class Sqlite(ll.Sink):
             db.close()
 
 
-def pipeline(database: str) -> ll.Pipeline:
+def pipeline(database: str, hold: str = "") -> ll.Pipeline:
     """Source -> stateless -> window -> writer."""
 
     def check(batch: pa.RecordBatch) -> Any:
         return batch
 
     p = ll.Pipeline("sales")
-    orders = p.source("orders", ll.sources.batches(sales))
+    orders = p.source("orders", ll.sources.batches(partial(held, hold) if hold else sales))
     checked = orders.map_batches("checked", check)
     hourly = checked.window("hourly", ll.tumbling("1h", on="date"), by=["item_id"], agg={"total": ("amount", "sum")})
     hourly.sink("store", Sqlite(database))
@@ -86,8 +98,8 @@ def pipeline(database: str) -> ll.Pipeline:
 
 
 def main() -> None:
-    log, database, engine = (*sys.argv[1:], "inline")[:3]
-    run = pipeline(database).start(f"lmdb:{log}", engine=engine, durability="process")
+    log, database, engine, hold = (*sys.argv[1:], *("inline", "")[len(sys.argv) - 3 :])
+    run = pipeline(database, hold).start(f"lmdb:{log}", engine=engine, durability="process")
     if engine != "inline":
         names = ("orders", "checked", "hourly", "store")
         while None in (pids := [run.process(name) for name in names]) and run.status().phase == "running":

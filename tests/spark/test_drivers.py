@@ -52,9 +52,8 @@ def offspring(pid: int) -> list[int]:
 
 def test_the_driver_is_killed_and_the_run_resumed(spark: SparkSession, tmp_path: Path) -> None:
     """Its JVM, the daemon and the workers go with it; another driver, on another session, goes on."""
-    log, database = tmp_path / "log", tmp_path / "sales.db"
-    fault = "orders:commit.before:2:0:stop"  # it stands still there, so that there is something left to do
-    process = spawn(["-m", "tests.chaos.sales_job", str(log), str(database), "spark"], tmp_path, LOGLINE_FAULT=fault)
+    log, database, hold = tmp_path / "log", tmp_path / "sales.db", tmp_path / "go on"
+    process = spawn(["-m", "tests.chaos.sales_job", str(log), str(database), "spark", str(hold)], tmp_path)
     try:
         assert process.stdout is not None
         pids = [int(pid) for pid in process.stdout.readline().split()]
@@ -65,7 +64,8 @@ def test_the_driver_is_killed_and_the_run_resumed(spark: SparkSession, tmp_path:
         process.kill()
         process.communicate()
     until(lambda: not [pid for pid in below if alive(pid)])
-    run = pipeline(str(database)).run(f"lmdb:{log}", spark=spark, durability="process")
+    hold.touch()
+    run = pipeline(str(database), str(hold)).run(f"lmdb:{log}", spark=spark, durability="process")
     assert run.status().phase == "finished"
     assert totals(database) == expected()
 
