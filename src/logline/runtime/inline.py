@@ -211,6 +211,7 @@ class InlineEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._commands: deque[Callable[[], None]] = deque()
         self._restarts: Counter[InstanceName] = Counter()
+        self._told: Literal["stop", "drain"] | None = None
         self.threads: list[threading.Thread] = []
         self._left_seen = 0
         self._looked = wall_clock()
@@ -301,13 +302,16 @@ class InlineEngine:
         if over > self._left_seen:
             self._left_seen = over
             self._sweep()
-            if over == len(self.hosts) and self.phase in ("running", "draining") and not self._renewing():
-                left = all(host.over == "left" for host in self.hosts.values())
-                self.phase = "finished" if left else "stopped"
+        if over == len(self.hosts) and self.phase in ("running", "draining") and not self._renewing():
+            left = all(host.over == "left" for host in self.hosts.values())
+            self.phase = "finished" if left else "stopped"
         return worked
 
     def _renewing(self) -> bool:
-        """Fenced off while we hold the lease: an error was retried or dropped, and a restart is about to come."""
+        """Fenced off while we hold the lease: an error was retried or dropped, and a restart is about to come. A run
+        that is told to stop does not wait for it."""
+        if self._told == "stop":
+            return False
         return self.lease is not None and self.lease.held() and any(h.over == "fenced" for h in self.hosts.values())
 
     def wait(self) -> None:
@@ -351,6 +355,7 @@ class InlineEngine:
             self._commands.popleft()()
 
     def _tell(self, kind: Literal["stop", "drain"]) -> None:
+        self._told = kind if self._told != "stop" else self._told
         if kind == "drain" and self.phase == "running":
             self.phase = "draining"
         for host in self.hosts.values():
@@ -373,8 +378,8 @@ class InlineEngine:
         host.counters = old.counters
         self._restarts[instance] += 1
         host.stimuli.append(on.Started())
-        if self.phase == "draining":
-            host.stimuli.append(on.Command("drain"))
+        if self._told is not None:
+            host.stimuli.append(on.Command(self._told))
         done()
 
     @staticmethod

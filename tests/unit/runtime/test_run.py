@@ -386,6 +386,22 @@ def test_a_bell_that_another_took_down_is_hung_again(key: str, tmp_path: Path) -
         bucket.wait_for(1, 2)
 
 
+def test_a_run_whose_life_was_fenced_off_stops_when_told(key: str, tmp_path: Path) -> None:
+    """An error that is retried fences the life and restarts it; a stop that comes between does not wait for that."""
+    p, tap, bucket = piped(key)
+    run = start(p, f"lmdb:{tmp_path}/log")
+    tap.put(1, run=run)
+    bucket.wait_for(1)
+    assert isinstance(run._engine, inline.InlineEngine)
+    hosts, abandoned = run._engine.hosts, []
+    run._engine.abandon = lambda: abandoned.append(True)  # type: ignore[method-assign]
+    run.log.store.claim(InstanceName("store")).close()
+    tap.put(2, run=run)
+    until(lambda: hosts[InstanceName("store")].over == "fenced")
+    assert run.stop(timeout=PATIENCE).phase == "stopped"
+    assert not abandoned
+
+
 def test_a_life_that_is_fenced_off_leaves_the_bell_to_the_next(key: str, tmp_path: Path) -> None:
     p, tap, bucket = piped(key)
     with start(p, f"lmdb:{tmp_path}/log") as run:
