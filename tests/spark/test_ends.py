@@ -3,6 +3,7 @@ behind, and the log goes on in another session."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from py4j import java_gateway
 from pyspark.sql import SparkSession
 from tests.chaos.test_kill_workers import alive
 from tests.cli.harness import TOTALS, environment, write_sales
@@ -78,7 +80,7 @@ def test_ctrl_c(spark: SparkSession, command: Command) -> None:
     command.go_on(spark)
 
 
-def test_its_jvm_is_killed(spark: SparkSession, command: Command) -> None:
+def test_its_jvm_is_killed(spark: SparkSession, command: Command, caplog: pytest.LogCaptureFixture) -> None:
     below = command.midway()
     (jvm,) = [pid for pid in below if b"org.apache.spark.deploy.SparkSubmit" in _words(pid)]
     os.kill(jvm, signal.SIGKILL)
@@ -88,6 +90,11 @@ def test_its_jvm_is_killed(spark: SparkSession, command: Command) -> None:
     assert "Traceback" not in said
     until(lambda: not [pid for pid in below if alive(pid)])
     command.go_on(spark)
+    # Py4J tells the root logger of it, with a traceback, if it is just then asked for something.
+    root = logging.getLogger()
+    for path in (java_gateway.__file__, __file__):
+        root.handle(root.makeRecord("root", logging.ERROR, path, 1, path, (), None))
+    assert [record.message for record in caplog.records if record.levelno == logging.ERROR] == [__file__]
 
 
 def _words(pid: int) -> list[bytes]:

@@ -49,6 +49,17 @@ HEARSAY = 1.0
 """Seconds that Spark has to tell why a task failed."""
 
 
+class _NoTraces(logging.Filter):
+    """Py4J tells the root logger of each call that a dead JVM did not answer, with a traceback; a run that ends for
+    that says so itself."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
+_no_traces = _NoTraces()
+
+
 class SparkHost:
     """Starts jobs, and hears their tasks."""
 
@@ -67,6 +78,7 @@ class SparkHost:
         self._received = 0
         self._bell, self._over = threading.Event(), threading.Event()
         self._unlisten = store.on_bell(InstanceName(REPORTS), self._bell.set)
+        logging.getLogger().addFilter(_no_traces)  # for good: the session outlives this run
         self._thread = threading.Thread(target=self._listen, name="logline-spark", daemon=True)
         self._thread.start()
 
