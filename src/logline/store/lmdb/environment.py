@@ -86,6 +86,8 @@ class Environment:
         self.recent = Recent()
         self._owners = 0
         self._owner: int | None = None
+        self._owning = threading.RLock()
+        """Reentrant, and not `writing`: the garbage collector may close a journal in the middle of a write."""
         self.writing = threading.Lock()
         """Threads of one process wait here, not in LMDB's lock, which belongs to a process."""
         try:
@@ -152,7 +154,7 @@ class Environment:
         journal is killed first: stopped inside a transaction it would block every writer for good (R10)."""
         if not worker_process:
             return
-        with self.writing:
+        with self._owning:
             self._owners += 1
             if self._owner is not None:
                 return
@@ -168,7 +170,7 @@ class Environment:
 
     def disown(self) -> None:
         """The journal is not written from here any more."""
-        with self.writing:
+        with self._owning:
             self._owners -= 1
             if self._owners == 0 and self._owner is not None:
                 os.close(self._owner)

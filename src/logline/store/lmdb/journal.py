@@ -241,6 +241,11 @@ class LmdbJournal:
             self._env.disown()
             release(self._env)
 
+    def __del__(self) -> None:
+        # Of a life that was dropped as by a crash: nobody calls close().
+        if not getattr(self, "_closed", True):
+            self.close()
+
 
 class LmdbReader:
     """Anyone's view of a journal: what is committed, nothing else."""

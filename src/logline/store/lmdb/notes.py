@@ -38,3 +38,6 @@ class FileNote:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def __del__(self) -> None:
+        self.close()
