@@ -59,6 +59,13 @@ def payments(count: int) -> Iterator[pa.RecordBatch]:
         )
 
 
+def live(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Not all at once, but as they come: so there is a midway, however fast the machine is."""
+    for batch in batches:
+        time.sleep(0.005)
+        yield batch
+
+
 class HourlyJoin(ll.Operator[dict[str, list[pa.RecordBatch]], None]):
     """Orders with the payments of the same hour. An input set is an hour; its id is the hour's beginning."""
 
@@ -90,8 +97,8 @@ class HourlyJoin(ll.Operator[dict[str, list[pa.RecordBatch]], None]):
 def pipeline(count: int) -> ll.Pipeline:
     """orders, payments -> joined -> store."""
     p = ll.Pipeline("join")
-    left = p.source("orders", ll.sources.batches(lambda: orders(count)), rows=PER_EVENT)
-    right = p.source("payments", ll.sources.batches(lambda: payments(count)), rows=PER_EVENT)
+    left = p.source("orders", ll.sources.batches(lambda: live(orders(count))), rows=PER_EVENT)
+    right = p.source("payments", ll.sources.batches(lambda: live(payments(count))), rows=PER_EVENT)
     joined = p.operator("joined", HourlyJoin(), {"orders": left, "payments": right})
     joined.sink("store", ll.sinks.collect())
     return p
