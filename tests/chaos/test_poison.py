@@ -16,6 +16,7 @@ from tests.waiting import until
 
 import logline as ll
 from logline.errors import PipelineFailed
+from logline.runtime.supervisor import Supervisor
 
 PATIENCE = 60
 EVENTS = 30
@@ -158,9 +159,10 @@ def test_it_is_retried_by_the_next_run(tmp_path: Path) -> None:
         assert sorted(run.result("store")["n"].to_pylist()) == list(range(EVENTS))
 
 
-def test_with_stop_the_pipeline_ends(tmp_path: Path) -> None:
+def test_with_stop_the_pipeline_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Supervisor, "crashes", 5)  # it tries more often, and waits longer each time
     with start(plain, tmp_path, on_error="stop") as run:
-        with pytest.raises(PipelineFailed, match=r"the process of eat was killed by signal 9, 12 times in a row"):
+        with pytest.raises(PipelineFailed, match=r"the process of eat was killed by signal 9, 5 times in a row"):
             run.wait(PATIENCE)
         assert run.log.errors().num_rows == 0
     assert not (tmp_path / "log" / "notes").exists()

@@ -157,8 +157,9 @@ def test_the_driver_is_killed_and_its_log_resumed(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(DRIVER)
     log = f"lmdb:{tmp_path / 'log'}"
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    driver = subprocess.Popen([sys.executable, str(script), log], env=environment, start_new_session=True)
+    # A cache for each: a second session there would write an archive of classes when it ends.
+    first, second = ({**os.environ, "XDG_CACHE_HOME": str(tmp_path / name)} for name in ("first", "second"))
+    driver = subprocess.Popen([sys.executable, str(script), log], env=first, start_new_session=True)
     pids: set[int] = set()
 
     def midway() -> bool:
@@ -175,9 +176,7 @@ def test_the_driver_is_killed_and_its_log_resumed(tmp_path: Path) -> None:
         driver.send_signal(signal.SIGKILL)
         driver.wait()
     until(lambda: not any(alive(pid) for pid in pids))
-    done = subprocess.run(
-        [sys.executable, str(script), log], env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, str(script), log], env=second, capture_output=True, text=True, check=True)
     wanted: list[dict[str, Any]] = [{"part": k, "total_sum": sum(range(k, 600, 5))} for k in range(5)]
     assert f"RESULT {wanted}" in done.stdout
     assert ll.open_log(log).store.read("sums").head("out").last == 7  # type: ignore[arg-type]  # and the end
