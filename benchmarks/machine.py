@@ -71,7 +71,7 @@ def machine(block: int) -> float:
                 for channel, event in action.events:
                     if block == 1:
                         serial += 1
-                        intake.alone.append((Serial(serial), Member(channel, event.ssn)))
+                        intake.alone[Serial(serial)] = Member(channel, event.ssn)
                         continue
                     if members == 0:
                         serial += 1

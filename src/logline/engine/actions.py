@@ -58,6 +58,14 @@ class TakeIn(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class Apply(Action):
+    """Take in a run of events and generate each there and then (Algorithms 2 and 3 in one): sets of one event, none
+    of which is open for longer."""
+
+    events: Sequence[tuple[ChannelName, Output]]
+
+
+@dataclass(frozen=True, slots=True)
 class CheckClock(Action):
     """See whether a timer of the wall clock has come, or a channel has gone idle."""
 
@@ -74,7 +82,7 @@ class Job(NamedTuple):
 class Generate(Action):
     """Run `generate` on a run of sets, in this order (Algorithm 3)."""
 
-    jobs: tuple[Job, ...]
+    jobs: Sequence[Job]
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ class DeskSet:
     """None for a set that is one event of its own: named when somebody asks."""
     acc: Any = None
     members: list[Member] = field(default_factory=list)
+    came: Output | None = None
+    """Of a set that is one event: the event as its sender has it; None for rows that are retried."""
 
     def name(self) -> InsetId:
         """The id, also of a set that is one event."""
@@ -215,6 +217,7 @@ class Desk:
                 if self.spec.stateless:
                     again = member.channel == self.spec.again.name
                     known.acc = self.services.rejected(output.payload) if again else output.payload
+                    known.came = None if again else output
                 elif not self._update(serial, known, self._event(member.channel, output), member.note, intake):
                     break
         intake.wake_at = self._wake_at()
@@ -230,19 +233,33 @@ class Desk:
         """The first two phases for a run of events."""
         self.now = now
         intake = Intake()
-        stateless, sets, alone = self.spec.stateless, self.sets, intake.alone
+        stateless = self.spec.stateless
         for channel, output in events:
             if output.end:
                 self._end(channel, intake)
             elif stateless:
-                self._serial = serial = Serial(self._serial + 1)
-                member = Member(channel, output.ssn)
-                sets[serial] = DeskSet(None, output.payload, [member])
-                alone.append((serial, member))
+                self._take_in_alone(channel, output, intake.alone)
             else:
                 self._take_in_one(channel, self._event(channel, output), intake)
         self._report(intake)
         return intake
+
+    def applied(
+        self, events: Sequence[tuple[ChannelName, Output]], count: int
+    ) -> tuple[Serial, dict[Serial, Member]]:
+        """So many of a run of events are taken in and generated. Returns the set of the first one, and takes the rest
+        in as sets that are due."""
+        first = Serial(self._serial + 1)
+        self._serial = Serial(self._serial + count)
+        rest: dict[Serial, Member] = {}
+        for channel, output in events[count:]:
+            self._take_in_alone(channel, output, rest)
+        return first, rest
+
+    def _take_in_alone(self, channel: ChannelName, output: Output, alone: dict[Serial, Member]) -> None:
+        self._serial = serial = Serial(self._serial + 1)
+        alone[serial] = member = Member(channel, output.ssn)
+        self.sets[serial] = DeskSet(None, output.payload, [member], output)
 
     def look_at_clock(self, now: int) -> Intake:
         """Timers of the wall clock, and channels that have fallen silent."""
@@ -396,6 +413,11 @@ class Desk:
     def _wake_at(self) -> int | None:
         waits = [self.timers.first("wall"), self.clock.next_silence(self.now) if self.clock else None]
         return min((w for w in waits if w is not None), default=None)
+
+    @property
+    def serial(self) -> Serial:
+        """The last one that was given to a set."""
+        return self._serial
 
     @property
     def encoded_state(self) -> bytes | None:

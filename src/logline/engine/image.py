@@ -305,7 +305,7 @@ class Step:
         alone = self.alone.pop(serial, None)
         if alone is not None:
             if traced and ordered:
-                self._extend(serial, alone)
+                self.trace(serial, alone)
             elif traced:
                 self.finished.append(Finished(serial, own_id(alone), (alone,)))
                 self.kept.append(serial)
@@ -330,7 +330,8 @@ class Step:
         self.failures.pop(serial, None)
         self.parked.append(serial)
 
-    def _extend(self, serial: Serial, alone: Member) -> None:
+    def trace(self, serial: Serial, alone: Member) -> None:
+        """The history of a set of one event is kept: it is part of a run."""
         last = self.lone[-1] if self.lone else None
         if last is not None and last.reaches(serial, alone):
             last.count = serial - last.serial + 1

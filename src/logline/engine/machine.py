@@ -190,21 +190,24 @@ class Machine:
 
     def _commit(self) -> None:
         """Several steps share one commit when input is waiting; a lone event is committed at once."""
-        step, limits = self.pending, self.spec.limits
+        step = self.pending
         if self.flying is not None or step.empty:
             return
         if self._urgent():
-            full = len(step.outputs) >= limits.commit_events or step.nbytes >= limits.commit_bytes
-            if full or self.stopping or not self._may_grow():
+            if self.stopping or not self._may_grow() or self._full(step):
                 self._send()
             return
         if self._unacknowledged_since is None:
             self._unacknowledged_since = self.now
-        due = self._unacknowledged_since + limits.ack_after
+        due = self._unacknowledged_since + self.spec.limits.ack_after
         if self.now >= due or self._half_unacknowledged():
             self._send()
         else:
             self._wake(due)
+
+    def _full(self, step: Step) -> bool:
+        limits = self.spec.limits
+        return len(step.outputs) >= limits.commit_events or step.nbytes >= limits.commit_bytes
 
     def _unacknowledged_bytes(self) -> int:
         return 0

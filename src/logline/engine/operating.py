@@ -8,10 +8,11 @@ outputs are numbered, whoever finishes first.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Answer, Finished, Image, Output, Position, Step
+from logline.engine.image import Answer, Finished, Image, Member, Output, Position, Step
 from logline.engine.inbox import Inbox
 from logline.engine.machine import Machine
 from logline.engine.results import Failure, Result
@@ -36,6 +37,7 @@ class OperatorMachine(Machine):
         self._missing: set[ChannelName] = set()
         self._members: dict[ChannelName, dict[Ssn, Output]] = {}
         self._taking: dict[ChannelName, Position] | None = None
+        self._applying: Sequence[tuple[ChannelName, Output]] = ()
         self._desk_wake: int | None = None
         self._acknowledged: dict[ChannelName, int] = {}
         self._run = min(8, spec.limits.run_events)
@@ -46,6 +48,7 @@ class OperatorMachine(Machine):
         self._order: deque[Serial] = deque()
         """Sets that are due and not finished, in the order in which they became due (R6)."""
         self._causes: dict[Serial, Cause] = {}
+        """Why they are; a set that is one event is "ready", and not in here."""
         self._queue: deque[Serial] = deque()
         """Those of them that wait for generation."""
         self._running: set[Serial] = set()
@@ -68,6 +71,7 @@ class OperatorMachine(Machine):
                 on.Rebuilt: self._on_rebuilt,
                 on.Fetched: self._on_fetched,
                 on.TakenIn: self._on_taken_in,
+                on.Applied: self._on_applied,
                 on.Generated: self._on_generated,
                 on.Diverted: self._on_diverted,
                 on.CallWanted: self._on_call_wanted,
@@ -159,20 +163,18 @@ class OperatorMachine(Machine):
         elif self.inbox.waiting:
             self._began = self.now
             run, self._taking = self.inbox.take(self._run)
-            self._do(do.TakeIn(run))
+            if self.spec.plain and not any(position.ended for position in self._taking.values()):
+                self._applying = run
+                self._do(do.Apply(run))
+            else:
+                self._do(do.TakeIn(run))
 
     def _on_taken_in(self, stimulus: on.TakenIn) -> None:
         intake, step = stimulus.intake, self.step
         if self._taking:
             step.positions.update(self._taking)
         self._taking = None
-        for serial, member in intake.alone:
-            step.alone[serial] = member
-            self._order.append(serial)
-            self._queue.append(serial)
-            self._causes[serial] = "ready"
-        if intake.alone:
-            step.serial = max(step.serial, intake.alone[-1][0])
+        self._take_alone(intake.alone)
         for serial, inset in intake.opened:
             step.open(serial, inset)
         for serial, member in intake.members:
@@ -189,6 +191,30 @@ class OperatorMachine(Machine):
         step.clock.update(intake.clock)
         step.timers.update(intake.timers)
         self._desk_wake = intake.wake_at
+
+    def _take_alone(self, alone: Mapping[Serial, Member]) -> None:
+        """Sets of one event; runs of them are long, so nothing is done here for each."""
+        if alone:
+            self.step.alone.update(alone)
+            self.step.serial = max(self.step.serial, *alone)
+            self._order.extend(alone)
+            self._queue.extend(alone)
+
+    def _on_applied(self, stimulus: on.Applied) -> None:
+        """Nothing else is due while a run is applied, so its outputs are next in order (R6)."""
+        first, made, step, spec = stimulus.first, stimulus.made, self.step, self.spec
+        run, self._applying = self._applying, ()
+        step.positions.update(self._taking or {})
+        self._taking = None
+        step.serial = max(step.serial, Serial(first + len(made) - 1))
+        step.outputs += self.outbox.put_run(made, first)
+        if self._traces:
+            for serial, ((channel, event), outputs) in enumerate(zip(run, made, strict=False), first):
+                if channel in spec.traced_in and any(output.port in spec.traced_out for output in outputs):
+                    step.trace(Serial(serial), Member(channel, event.ssn))
+        if stimulus.failure is not None:
+            self._take_alone(stimulus.rest)
+            self._on_failure(self._queue.popleft(), stimulus.failure)
 
     def _close_failed(self, serial: Serial, failure: Failure) -> None:
         self.step.due[serial] = "fired"
@@ -219,8 +245,12 @@ class OperatorMachine(Machine):
 
     def _start(self, serials: list[Serial]) -> None:
         self._running.update(serials)
-        causes, answers = self._causes, self._answers
-        self._do(do.Generate(tuple(do.Job(s, causes[s], tuple(answers[s]) if s in answers else ()) for s in serials)))
+        cause, answers = self._causes.get, self._answers
+        if answers:
+            jobs = [do.Job(s, cause(s, "ready"), tuple(answers.get(s, ()))) for s in serials]
+        else:
+            jobs = [do.Job(s, cause(s, "ready")) for s in serials]
+        self._do(do.Generate(jobs))
 
     def _on_generated(self, stimulus: on.Generated) -> None:
         running, results = self._running, self._results
@@ -246,21 +276,19 @@ class OperatorMachine(Machine):
     def _log_result(self, result: Result) -> None:
         """Algorithm 3, step 4: outputs and the end of the input set are one change (R1)."""
         serial, outputs, _ = result
-        step = self.step
-        made = False
+        step, put = self.step, self.outbox.put
         for produced in outputs:
-            step.outputs.append(self.outbox.put(produced, serial))
-            made = made or produced.port in self.spec.traced_out
+            step.outputs.append(put(produced, serial))
+        made = self._traces and any(produced.port in self.spec.traced_out for produced in outputs)
         if serial in self._retried:  # whatever came of them: if they failed again, they are in a new error
             step.settled.append(self._retried.pop(serial))
             self._diverted.pop(serial, None)
-        diverted = self._diverted.pop(serial, None)
-        if diverted is not None:
+        if self._diverted and (diverted := self._diverted.pop(serial, None)) is not None:
             self._park(diverted, step, made=made)
         else:
             traced = self._traces and self.retention.close(serial, step, made=made)
             step.close(serial, traced=traced, ordered=self.spec.ordered)
-        del self._causes[serial]
+        self._causes.pop(serial, None)
         if self._answers:
             self._answers.pop(serial, None)
         if self._tries:

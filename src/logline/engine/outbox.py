@@ -49,6 +49,18 @@ class Outbox:
         head.total = total = head.total + nbytes
         return Output(port, ssn, payload, rows, nbytes, total, serial, False, same)
 
+    def put_run(self, made: Iterable[Iterable[Produced]], first: Serial) -> list[Output]:
+        """The outputs of one set after the other."""
+        heads = self.heads
+        found: list[Output] = []
+        for serial, outputs in enumerate(made, first):
+            for port, payload, rows, nbytes, same in outputs:
+                head = heads[port]
+                head.last = ssn = head.last + 1  # type: ignore[assignment]
+                head.total = total = head.total + nbytes
+                found.append(Output(port, ssn, payload, rows, nbytes, total, serial, False, same))  # type: ignore[arg-type]
+        return found
+
     def end(self, port: PortName) -> Output:
         """The end is an event (R11)."""
         head = self.heads[port]
@@ -61,9 +73,9 @@ class Outbox:
         for port, (last, _) in step.reveal.items():
             self.durable[port] = last
             grown[port] = None
-        for output in step.outputs:
-            self.durable[output.port] = output.ssn
-            grown[output.port] = None
+        newest = {output.port: output.ssn for output in step.outputs}
+        self.durable.update(newest)
+        grown.update(dict.fromkeys(newest))
         self._settled.update(step.settled)
         return [c.receiver for port in grown for c in self.spec.ports.get(port, ())]
 

@@ -100,6 +100,8 @@ class InstanceSpec:
     """The partitions that this life can read, None for all; when they have ended it hands over to the next life."""
     until_now: bool = False
     stateless: bool = False
+    plain: bool = False
+    """Whether runs of events may be generated as they are taken in (`do.Apply`)."""
     concurrency: int = 1
     ordered: bool = True
     on_error: OnError = "stop"

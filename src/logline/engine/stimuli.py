@@ -50,7 +50,7 @@ class MembersFetched(Stimulus):
 class Intake:
     """What the state update and triggering phases decided for a run of events."""
 
-    alone: list[tuple[Serial, Member]] = field(default_factory=list)
+    alone: dict[Serial, Member] = field(default_factory=dict)
     """Stateless operators: events that are sets of their own."""
     opened: list[tuple[Serial, InsetId]] = field(default_factory=list)
     members: list[tuple[Serial, Member]] = field(default_factory=list)
@@ -68,6 +68,20 @@ class TakenIn(Stimulus):
     """The run was taken in."""
 
     intake: Intake
+
+
+@dataclass(frozen=True, slots=True)
+class Applied(Stimulus):
+    """The run was taken in and generated, as far as it went."""
+
+    first: Serial
+    """The set of the first event; the others follow."""
+    made: Sequence[Sequence[Produced]]
+    """What came of each event."""
+    rest: Mapping[Serial, Member] = field(default_factory=dict)
+    """Where one failed: the sets from there on, which are due like others."""
+    failure: Failure | None = None
+    """How the first of the rest failed."""
 
 
 @dataclass(frozen=True, slots=True)

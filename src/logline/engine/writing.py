@@ -74,13 +74,14 @@ class Writes:
 
     def committed(self, step: Step) -> None:
         """Write actions of a durable step may be executed; positions in it are durable."""
-        for output in step.outputs:
-            target = self._ports.get(output.port)
-            if target is not None and output.ssn > self.queues[target].last:
-                # else: read back from the log before this life heard that its own commit was through
-                self.queues[target].last = output.ssn
-                self.queues[target].ready.append(output)
-                self.queues[target].nbytes += output.nbytes
+        for port, target in self._ports.items():
+            queue = self.queues[target]
+            # Up to there: read back from the log before this life heard that its own commit was through.
+            new = [output for output in step.outputs if output.port == port and output.ssn > queue.last]
+            if new:
+                queue.last = new[-1].ssn
+                queue.ready.extend(new)
+                queue.nbytes += sum([output.nbytes for output in new])
         for target, number in step.written.items():
             self.queues[target].durable_done = number
 

@@ -258,6 +258,18 @@ class Operator(Generic[A, S]):
         lost has no place here: nothing is called when a process dies."""
 
 
+class BatchOperator(Operator[Batch, None]):
+    """A stateless operator whose output follows from the batch alone: it has no use for a context. Runs of events go
+    through it at once, without the bookkeeping that an input set needs while it is open."""
+
+    @abstractmethod
+    def each(self, batch: Batch) -> Iterable[Made]:
+        """The output set of one event."""
+
+    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterable[Made]:
+        return self.each(acc)
+
+
 def is_stateless(op: Operator[Any, Any]) -> bool:
     """Whether each event is an input set of its own (the operator does not define `assign`)."""
     return type(op).assign is Operator.assign

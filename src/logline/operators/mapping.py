@@ -20,14 +20,12 @@ from logline.graph.operator import (
     ArrowArray,
     ArrowStream,
     Batch,
-    Context,
+    BatchOperator,
     Dependency,
-    Operator,
     SchemaLike,
     Tabular,
     is_tabular,
 )
-from logline.names import InsetId
 from logline.operators.tables import columns_of, same_columns
 
 MapFn = Callable[[Batch], Tabular | Iterable[Tabular] | None]
@@ -35,7 +33,7 @@ Where: TypeAlias = "pc.Expression | Callable[[Batch], Any]"
 """A condition: an Arrow expression, or a function that makes a mask (Arrow, NumPy, a list of bools)."""
 
 
-class MapBatches(Operator[Batch, None]):
+class MapBatches(BatchOperator):
     """Applies a function to each batch; every table it makes is an event of its own."""
 
     def __init__(self, fn: MapFn, schema: pa.Schema) -> None:
@@ -50,22 +48,15 @@ class MapBatches(Operator[Batch, None]):
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         return {"out": self.schema}
 
-    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Tabular]:
-        made = self.fn(acc)
+    def each(self, batch: Batch) -> Iterable[Tabular]:
+        made: Any = self.fn(batch)
         if made is None:
-            return
+            return ()
         # A frame may be iterable too (by column): what is tabular is one table.
-        tables: Any = (made,) if is_tabular(made) else made
-        for table in tables:
-            if not is_tabular(table):
-                raise TypeError(
-                    f"the function of map_batches gave a {type(table).__name__}; it gives a table "
-                    "(pyarrow, pandas, polars), several of them, or None"
-                )
-            yield table
+        return (made,) if type(made) is pa.RecordBatch or is_tabular(made) else _tables(made)
 
 
-class Filter(Operator[Batch, None]):
+class Filter(BatchOperator):
     """Keeps the rows for which the condition is true; null is not true."""
 
     def __init__(self, where: Where) -> None:
@@ -87,16 +78,15 @@ class Filter(Operator[Batch, None]):
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
         return same_columns(inputs["in"])
 
-    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Tabular]:
+    def each(self, batch: Batch) -> Iterable[Tabular]:
         if isinstance(self.where, pc.Expression):
-            kept = acc.filter(self.where)
+            kept = batch.filter(self.where)
         else:
-            kept = acc.filter(_mask(self.where(acc), acc.num_rows))
-        if kept.num_rows:
-            yield kept
+            kept = batch.filter(_mask(self.where(batch), batch.num_rows))
+        return (kept,) if kept.num_rows else ()
 
 
-class Union(Operator[Batch, None]):
+class Union(BatchOperator):
     """Passes on what comes in, from however many senders."""
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
@@ -112,8 +102,18 @@ class Union(Operator[Batch, None]):
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
         return same_columns(inputs["in"])
 
-    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Tabular]:
-        yield acc
+    def each(self, batch: Batch) -> Iterable[Tabular]:
+        return (batch,)
+
+
+def _tables(made: Any) -> Iterator[Tabular]:
+    for table in made:
+        if not is_tabular(table):
+            raise TypeError(
+                f"the function of map_batches gave a {type(table).__name__}; it gives a table "
+                "(pyarrow, pandas, polars), several of them, or None"
+            )
+        yield table
 
 
 def _mask(value: Any, rows: int) -> pa.BooleanArray:

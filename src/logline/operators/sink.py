@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from logline.graph.operator import Batch, Context, Dependency, Operator, SchemaLike, Write
-from logline.names import InsetId
+from logline.graph.operator import Batch, BatchOperator, Dependency, SchemaLike, Write
 from logline.operators.tables import same_columns
 
 
-class SinkOperator(Operator[Batch, None]):
+class SinkOperator(BatchOperator):
     """Writes each event to its one target."""
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
@@ -20,5 +19,5 @@ class SinkOperator(Operator[Batch, None]):
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
         return same_columns(inputs["in"])
 
-    def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[Write]:
-        yield Write(acc, to="out")
+    def each(self, batch: Batch) -> Iterable[Write]:
+        return (Write(batch, to="out"),)

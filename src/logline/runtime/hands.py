@@ -21,20 +21,20 @@ from typing import Any, Protocol
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.desk import Desk, Services, failure_of
-from logline.engine.image import Answer, Member
+from logline.engine.desk import Desk, DeskSet, Services, failure_of
+from logline.engine.image import Answer, Member, Output
 from logline.engine.results import Produced, Result
 from logline.engine.spec import write_port
 from logline.errors import KilledItsProcess, LogError
-from logline.graph.operator import Made, Operator, is_tabular
-from logline.names import InsetId, Serial
+from logline.graph.operator import BatchOperator, Made, Operator, Write, is_tabular
+from logline.names import ChannelName, InsetId, Serial
 from logline.runtime.context import Gate, SetContext
 from logline.runtime.payloads import Payloads
 from logline.runtime.suspects import Suspects
 
 Key = tuple[Serial, int, int]
-Task = tuple[InsetId, Sequence[Member], Any]
-"""The set that is generated: its id, its members, and its event state."""
+Task = tuple[InsetId, DeskSet]
+"""The set that is generated, with its id."""
 Report = Callable[[on.Stimulus], None]
 
 
@@ -76,9 +76,9 @@ class Bench:
         self.retry_on = retry_on
         self.suspects = suspects
         spec = desk.spec
-        self._passing = {write_port(target) for target in spec.targets} - spec.keep if spec.stateless else set()
-        """Where writes go that may pass an event on as it is. One that stays in the log has to be there itself."""
-        self._again = spec.again.name if spec.stateless else None
+        passing = {str(target): write_port(target) for target in spec.targets} if spec.stateless else {}
+        self._passing = {target: port for target, port in passing.items() if port not in spec.keep}
+        """Targets whose writes may pass an event on as it is. One that stays in the log has to be there itself."""
 
     def begin(self, job: do.Job, gate: Gate) -> tuple[Task, Any]:
         """Calls `generate`; nothing of a generator runs yet."""
@@ -88,23 +88,43 @@ class Bench:
         ctx = SetContext(self.desk, self.services, gate, job.serial, inset, known.members, job.cause, kept)
         if self.suspects is not None:
             self.suspects.begin(job.serial, inset, ctx.id.rpartition("/")[2])
-        return (inset, known.members, known.acc), self.op.generate(inset, known.acc, ctx)
+        return (inset, known), self.op.generate(inset, known.acc, ctx)
 
     def collect(self, task: Task, made: Any) -> list[Produced]:
         """What a plain `generate` yields, as outputs."""
-        inset, members, acc = task
-        convert = self.payloads.made
-        outputs = [convert(inset, one, members) for one in self._plain(made)]
-        if self._passing:
-            return [self._passed_on(output, members[0], acc) for output in outputs]
-        return outputs
+        inset, known = task
+        members, convert = known.members, self.payloads.made
+        if self._passing and known.came is not None:
+            came, member = known.came, members[0]
+            return [self._passed_on(one, came, member) or convert(inset, one, members) for one in self._plain(made)]
+        return [convert(inset, one, members) for one in self._plain(made)]
 
-    def _passed_on(self, output: Produced, member: Member, acc: Any) -> Produced:
-        """A write of the very batch that came is known by its event, if it came as it is in the sender's log."""
-        port, payload, rows, nbytes, _ = output
-        if payload is acc and port in self._passing and member.channel != self._again:
-            return Produced(port, payload, rows, nbytes, member)
-        return output
+    def _passed_on(self, made: Made, came: Output, member: Member) -> Produced | None:
+        """A write of the very batch that came is known by its event."""
+        if type(made) is Write and made.data is came.payload and (port := self._passing.get(made.to)) is not None:
+            return Produced(port, came.payload, came.rows, came.nbytes, member)
+        return None
+
+    def apply(self, run: Sequence[tuple[ChannelName, Output]]) -> on.Applied:
+        """Generates a run of events as they are taken in, up to the first that fails."""
+        assert isinstance(self.op, BatchOperator)
+        each, convert, passed_on = self.op.each, self.payloads.made, self._passed_on
+        inset: InsetId = ""  # of use for a Reject, which such an operator does not make
+        made: list[list[Produced]] = []
+        failure = None
+        try:
+            if self._passing:
+                for channel, event in run:
+                    member = Member(channel, event.ssn)
+                    outputs = each(event.payload)
+                    made.append([passed_on(one, event, member) or convert(inset, one, ()) for one in outputs])
+            else:
+                for _, event in run:
+                    made.append([convert(inset, one, ()) for one in each(event.payload)])
+        except Exception as error:
+            failure = failure_of(error, self.retry_on)
+        first, rest = self.desk.applied(run, len(made))
+        return on.Applied(first, made, rest, failure)
 
     def _plain(self, made: Any) -> Iterable[Made]:
         if type(made) is GeneratorType:
@@ -342,7 +362,7 @@ class LoopHands:
             if inspect.isawaitable(made):
                 made = await made
             if isinstance(made, AsyncIterable):
-                outputs = [bench.payloads.made(task[0], one, task[1]) async for one in made]
+                outputs = [bench.payloads.made(task[0], one, task[1].members) async for one in made]
             else:
                 outputs = bench.collect(task, made)
         except (Abandoned, asyncio.CancelledError):

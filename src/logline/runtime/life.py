@@ -81,7 +81,7 @@ class Life:
                 parts.payloads.rejected,
             )
             self.desk = Desk(parts.spec, op, services, lateness=parts.lateness, idle=parts.idle)
-            bench = Bench(op, self.desk, services, parts.payloads, report, parts.retry_on, suspects)
+            bench = self._bench = Bench(op, self.desk, services, parts.payloads, report, parts.retry_on, suspects)
             writer = bool(parts.spec.targets)
             if is_async(op) and loop is not None:
                 self.hands = LoopHands(bench, loop(), writer=writer)
@@ -95,6 +95,7 @@ class Life:
             do.FetchMembers: self._fetch_members,
             do.Rebuild: self._rebuild,
             do.TakeIn: self._take_in,
+            do.Apply: self._apply,
             do.CheckClock: self._check_clock,
             do.Generate: self._generate,
             do.Divert: self._divert,
@@ -193,6 +194,12 @@ class Life:
     def _take_in(self, action: do.TakeIn) -> Iterable[on.Stimulus]:
         assert self.desk is not None
         yield on.TakenIn(self.desk.take_in(action.events, self.clock()))
+
+    def _apply(self, action: do.Apply) -> Iterable[on.Stimulus]:
+        assert self.desk is not None
+        point(self.spec.name, "generate.inside")
+        self.desk.now = self.clock()
+        yield self._bench.apply(action.events)
 
     def _check_clock(self, _: do.CheckClock) -> Iterable[on.Stimulus]:
         assert self.desk is not None

@@ -196,7 +196,7 @@ async def _generate_async(bench: Bench, job: do.Job, gate: _Gate) -> list[Produc
     if inspect.isawaitable(made):
         made = await made
     if isinstance(made, AsyncIterable):
-        return [bench.payloads.made(task[0], one, task[1]) async for one in made]
+        return [bench.payloads.made(task[0], one, task[1].members) async for one in made]
     return bench.collect(task, made)
 
 

@@ -41,6 +41,18 @@ Item = tuple[bytes, bytes]
 Schemas = dict[PortName, tuple[int, pa.Schema]]
 
 
+class _Run:
+    """Events of a port that are to share a row."""
+
+    __slots__ = ("events", "most", "schema", "size")
+
+    def __init__(self, schema: int, most: int) -> None:
+        self.events: list[Output] = []
+        self.schema = schema
+        self.most = most
+        self.size = 0
+
+
 class Packer:
     """Events as rows. New schemas, which become rows too, are known to others once the commit is through."""
 
@@ -56,19 +68,21 @@ class Packer:
     def together(self, outputs: Iterable[Output], alone: Collection[PortName]) -> list[Item]:
         """Runs of small events share a row, but for those of the ports `alone`."""
         found: list[Item] = []
-        runs: dict[PortName, tuple[int, list[Output], int]] = {}
+        runs: dict[PortName, _Run] = {}
+        number = self._schema
         for output in outputs:
-            port, schema = output.port, self._schema(output)
-            at, run, size = runs.get(port, (schema, [], 0))
-            own, most = (0, MOST_SAME) if schema == payloads.SAME else (output.nbytes, MOST)
-            size += own
-            if run and (size > TOGETHER or len(run) >= most or schema != at or port in alone or schema in _WHOLE):
-                found += self._rows(run, at)
-                run, size = [], own
-            run.append(output)
-            runs[port] = (schema, run, size)
-        for at, run, _ in runs.values():
-            found += self._rows(run, at)
+            port, schema = output.port, number(output)
+            run = runs.get(port)
+            own = 0 if schema == payloads.SAME else output.nbytes
+            if run is None or schema != run.schema or run.size + own > TOGETHER or len(run.events) >= run.most:
+                if run is not None:
+                    found += self._rows(run.events, run.schema)
+                most = 1 if port in alone or schema in _WHOLE else MOST_SAME if schema == payloads.SAME else MOST
+                run = runs[port] = _Run(schema, most)
+            run.events.append(output)
+            run.size += own
+        for run in runs.values():
+            found += self._rows(run.events, run.schema)
         return found
 
     def _rows(self, run: list[Output], schema: int) -> list[Item]:
@@ -92,8 +106,8 @@ class Packer:
         return rows.sealed(key, b"".join((_COUNT.pack(len(run), schema), *heads)), payload)
 
     def _schema(self, output: Output) -> int:
-        batch, port = output.payload, output.port
-        if output.same is not None:
+        port, _, batch, _, _, _, _, _, same = output
+        if same is not None:
             return payloads.SAME
         if batch is None:
             return payloads.NONE
@@ -133,10 +147,9 @@ class Row(NamedTuple):
             found = [Output(port, Ssn(ssn), None, *heads[ssn - first]) for ssn in wanted]
             return [write._replace(same=passed[write.ssn - first]) for write in found]
         batches = self._batches(bytes(self.raw[body : rows.END]), [head[0] for head in heads], wanted, schema)
-        first = self.first
-        return [
-            Output(port, Ssn(ssn), batch, *heads[ssn - first]) for ssn, batch in zip(wanted, batches, strict=True)
-        ]
+        if len(wanted) < self.many:
+            heads = [heads[ssn - self.first] for ssn in wanted]
+        return [Output(port, ssn, batch, *head) for ssn, batch, head in zip(wanted, batches, heads, strict=True)]  # type: ignore[arg-type]
 
     def passed(self) -> list[Member]:
         """The events that the writes of this row pass on."""

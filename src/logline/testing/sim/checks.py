@@ -12,7 +12,7 @@ from typing import Any
 
 from logline.engine import actions as do
 from logline.engine import codec
-from logline.engine.image import Image, Output, Position, own_id
+from logline.engine.image import Image, Member, Output, Position, own_id
 from logline.engine.operating import OperatorMachine
 from logline.engine.spec import InstanceSpec, again_channel, write_port
 from logline.graph.states import decode_state
@@ -25,7 +25,7 @@ from logline.testing.sim.operators import Mirror, Windows
 from logline.testing.sim.outside import PaidService, Violation
 
 _MIRROR = write_port(TargetName("mirror"))
-_NEW_WORK = (do.TakeIn, do.CheckClock, do.Generate, do.Read)
+_NEW_WORK = (do.TakeIn, do.Apply, do.CheckClock, do.Generate, do.Read)
 """What back-pressure holds back."""
 
 
@@ -81,6 +81,9 @@ class Checks:
         if isinstance(action, do.Generate) and isinstance(life.parts.op, Mirror):
             heads = life.machine.outbox.heads
             life.parts.op.logged = (lambda: heads[_MIRROR].last) if current else None
+        if current and isinstance(action, do.Apply) and life.desk is not None:
+            for serial, (channel, event) in enumerate(action.events, life.desk.serial + 1):
+                self.lineage.generates(life.spec.name, Serial(serial), [Member(channel, event.ssn)])
         if not current or not isinstance(action, do.Generate) or life.desk is None:
             return
         for job in action.jobs:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from logline.engine import codec
-from logline.graph.operator import Context, Emit, Event, Operator, Reject, Write
+from logline.graph.operator import BatchOperator, Context, Emit, Event, Operator, Reject, Write
 from logline.names import InsetId
 from logline.testing.sim.outside import PaidService, Violation
 from logline.testing.sim.plain import Record, Records
@@ -61,6 +61,23 @@ class Pick(SimOperator):
         kept = tuple(r for r in acc if r[1] % 4 != 3)
         if kept or ctx.random.random() < 0.2:
             yield from split(kept, ctx)
+
+    def check(self, inputs: Ports, outputs: Ports) -> None:
+        same(self.name, every(outputs), [r for r in every(inputs) if r[1] % 4 != 3])
+
+
+class Straight(SimOperator, BatchOperator):
+    """Stateless, by the batch alone: runs of events go through at once. Now and then it fails for a moment."""
+
+    def __init__(self) -> None:
+        self.asked: set[Records] = set()
+
+    def each(self, batch: Any) -> Any:
+        if batch not in self.asked and sum(at for _, at in batch) % 4 == 1:
+            self.asked.add(batch)
+            raise OSError("not the first time")
+        kept = tuple(r for r in batch if r[1] % 4 != 3)
+        return (kept,) if kept else ()
 
     def check(self, inputs: Ports, outputs: Ports) -> None:
         same(self.name, every(outputs), [r for r in every(inputs) if r[1] % 4 != 3])
@@ -286,6 +303,18 @@ class Mirror(SimOperator):
         if self.logged is not None and seen < self.logged():
             raise Violation(f"STALE-READ {seen} writes visible, {self.logged()} were logged before")
         return seen
+
+
+class Deliver(SimOperator, BatchOperator):
+    """A sink that passes on what comes, in runs (ADR 0022)."""
+
+    ports = ()
+
+    def each(self, batch: Any) -> Any:
+        return (Write(batch, "store"),)
+
+    def check(self, inputs: Ports, outputs: Ports) -> None:
+        same(self.name, outputs["@store"], every(inputs))
 
 
 class Store(SimOperator):

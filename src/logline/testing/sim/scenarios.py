@@ -18,6 +18,7 @@ from logline.runtime.parts import Parts, parts_of
 from logline.testing.sim.operators import (
     Blocks,
     Choosy,
+    Deliver,
     Dropper,
     Flaky,
     Mirror,
@@ -27,6 +28,7 @@ from logline.testing.sim.operators import (
     Rows,
     SimOperator,
     Store,
+    Straight,
     Windows,
 )
 from logline.testing.sim.outside import PaidService, QuerySource, QueueSource, ReplayableSource, Target
@@ -172,14 +174,15 @@ def drawn(seed: int) -> Scenario:
         streams.append(make.source(f"source{index}", make_source(kind, rnd, f"s{index}_", rnd.randint(3, 7))))
     for index in range(rnd.randint(1, 4)):
         kind_of: type[SimOperator] = rnd.choice((Pick, Blocks, Pairs, Windows, Patient, Rows, Flaky, Dropper, Mirror))
-        if kind_of is Pick and seed % 2:
-            kind_of = Choosy
+        if kind_of is Pick:
+            kind_of = (Straight, Choosy, Pick, Choosy)[seed % 4]
         _add_middle(make, f"op{index}", kind_of, streams, used, rnd)
     loose = [s for s in streams if s not in used]
     for index, feeds in enumerate([loose] if rnd.random() < 0.5 else [loose[0::2], loose[1::2]]):
         if feeds:
             target = Target(rnd.choice(_GUARANTEES))
-            make.add(f"store{index}", Store(), {IN: feeds}, targets={"store": target})
+            sink = Deliver() if seed % 3 == 0 else Store()
+            make.add(f"store{index}", sink, {IN: feeds}, targets={"store": target})
     apart = Random(f"lineage {seed}")  # of its own, so that a seed means the same graph with it and without
     if apart.random() < 0.5:
         make.scopes(apart)
@@ -214,7 +217,7 @@ def _add_middle(
         concurrency=rnd.choice((1, 1, 3)) if kind is not Mirror else 1,
         ordered=rnd.random() < 0.6,
         on_error="divert" if kind is Flaky else "drop" if kind is Dropper else "stop",
-        retry=Retry(attempts=2, wait="1s") if issubclass(kind, Flaky) else None,
+        retry=Retry(attempts=2, wait="1s") if issubclass(kind, (Flaky, Straight)) else None,
     )
     for feeds in inputs.values():
         used.update(feeds)

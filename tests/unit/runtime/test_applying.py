@@ -1,0 +1,96 @@
+"""Runs of events that are generated as they are taken in: by map, filter, union and sinks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import logline as ll
+from logline.engine.spec import InstanceSpec
+from logline.names import LogId
+from logline.runtime.parts import parts_of
+
+COUNT = 40
+BAD = 17
+
+
+def numbers(p: ll.Pipeline) -> ll.Stream:
+    return p.source("numbers", ll.sources.batches([pa.table({"id": [n]}) for n in range(COUNT)]), rows=1)
+
+
+class Once:
+    """Fails when it sees one of them, so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+        self.seen: list[int] = []
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        (number,) = batch["id"].to_pylist()
+        self.seen.append(number)
+        if number == BAD and self.left:
+            self.left -= 1
+            raise OSError("not now")
+        return batch
+
+
+def test_one_that_fails_is_tried_again_in_its_place() -> None:
+    once = Once(2)
+    p = ll.Pipeline("applied")
+    mapped = numbers(p).map_batches("map", once, schema="id long", retry=ll.Retry(attempts=3, wait="1ms"))
+    mapped.sink("store", ll.sinks.collect())
+    run = p.run(engine="inline")
+    assert run.result("store")["id"].to_pylist() == list(range(COUNT))
+    assert sorted(once.seen) == sorted([*range(COUNT), BAD, BAD])
+
+
+def test_one_that_fails_for_good_is_named_and_the_log_goes_on(tmp_path: Path) -> None:
+    def pipeline(times: int) -> ll.Pipeline:
+        p = ll.Pipeline("applied")
+        numbers(p).map_batches("map", Once(times), schema="id long").sink("store", ll.sinks.collect())
+        return p
+
+    with pytest.raises(
+        ll.PipelineFailed, match=f"operator 'map' failed on numbers:{BAD + 1}: OSError: not now"
+    ) as told:
+        pipeline(1).run(f"lmdb:{tmp_path}/log", engine="inline")
+    assert told.value.event == f"numbers:{BAD + 1}"
+    assert 'raise OSError("not now")' in told.value.traceback
+    run = pipeline(0).run(f"lmdb:{tmp_path}/log", engine="inline")
+    assert run.result("store")["id"].to_pylist() == list(range(COUNT))
+
+
+def specs(**options: Any) -> dict[str, InstanceSpec]:
+    p = ll.Pipeline("applied")
+    source = numbers(p)
+    even = source.filter("even", pc.field("id") < COUNT, **options)
+    mapped = source.map_batches("map", lambda batch: batch, schema="id long", **options)
+    even.union("both", mapped, **options).sink("store", ll.sinks.collect())
+    return {str(name): part.spec for name, part in parts_of(p.graph(), LogId("log")).items()}
+
+
+def test_where_each_set_has_to_be_known_none_are() -> None:
+    assert {name for name, spec in specs().items() if spec.plain} == {"even", "map", "both", "store"}
+    assert {name for name, spec in specs(concurrency=2).items() if spec.plain} == {"store"}
+    assert {name for name, spec in specs(on_error="divert").items() if spec.plain} == {"store"}
+
+
+def test_an_operator_of_ones_own_is_asked_set_by_set() -> None:
+    asked = []
+
+    class Own(ll.Operator[Any, None]):
+        outputs = {"out": "id long"}  # noqa: RUF012
+
+        def generate(self, inset: Any, acc: Any, ctx: ll.Context[None]) -> Any:
+            asked.append((inset, ctx.id))
+            yield acc
+
+    p = ll.Pipeline("applied")
+    numbers(p).apply("own", Own()).sink("store", ll.sinks.collect())
+    p.run(engine="inline")
+    assert [inset for inset, _ in asked] == [f"numbers:{n + 1}" for n in range(COUNT)]
+    assert len({id for _, id in asked}) == COUNT
