@@ -32,6 +32,14 @@ def test_a_kill_at_every_point(simulator: Simulator, kind: ReadKind, guarantee: 
     assert set(simulator.tally.kills) == set(calm.hits)
 
 
+def test_a_kill_at_every_point_of_runs_that_are_applied(simulator: Simulator) -> None:
+    """Of which some events fail, and are tried again as sets of their own."""
+    worlds = list(simulator.every_point(lambda: chain("replayable", "positioned", events=8, plain=True), seed=1))
+    assert simulator.tally.violations == []
+    assert {("Apply", "before"), ("Apply", "after"), ("Generate", "before")} <= set(worlds[0].hits)
+    assert set(simulator.tally.kills) == set(worlds[0].hits)
+
+
 def test_a_kill_at_every_point_of_a_hand_over(simulator: Simulator) -> None:
     """A source of which each life can read one partition: the next life goes on where the last one handed over."""
     worlds = list(simulator.every_point(lambda: chain("apart", "positioned"), seed=1))

@@ -147,14 +147,16 @@ def make_source(kind: ReadKind, rnd: Random, tag: str, count: int) -> Source:
     return QueueSource(own, messages=count)
 
 
-def chain(kind: ReadKind, guarantee: Guarantee, seed: int = 0, events: int = 4) -> Scenario:
-    """Source -> stateless -> stateful with two input sets per event -> writer."""
+def chain(kind: ReadKind, guarantee: Guarantee, seed: int = 0, events: int = 4, *, plain: bool = False) -> Scenario:
+    """Source -> stateless -> stateful with two input sets per event -> writer. With `plain` events go through the
+    first and the last in runs (`do.Apply`)."""
     rnd = Random(seed)
     make = _Builder(rnd, TIGHT)
     out = make.source("source", make_source(kind, rnd, "s", events))
-    picked = make.add("pick", Pick(), {IN: [out]})
+    again = NodeOptions(retry=Retry(attempts=2, wait="1s"))
+    picked = make.add("pick", Straight() if plain else Pick(), {IN: [out]}, again if plain else None)
     blocks = make.add("blocks", Blocks(make.service), {IN: picked})
-    make.add("store", Store(), {IN: blocks}, targets={"store": Target(guarantee)})
+    make.add("store", Deliver() if plain else Store(), {IN: blocks}, targets={"store": Target(guarantee)})
     return make.build(f"chain({kind}, {guarantee}, seed={seed})")
 
 
