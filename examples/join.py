@@ -62,7 +62,7 @@ def payments(count: int) -> Iterator[pa.RecordBatch]:
 def live(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Not all at once, but as they come: so there is a midway, however fast the machine is."""
     for batch in batches:
-        time.sleep(0.005)
+        time.sleep(0.01)
         yield batch
 
 

@@ -51,7 +51,7 @@ def expected(shape: str, events: int) -> dict[str, Any]:
     """The result of a run without failure, in one process."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "allowed").write_text(f"{events}")
+        (folder / "allowed").write_text(f"{events}\n")
         SHAPES[shape](folder, events).run(engine="inline")
         return result(shape, folder)
 

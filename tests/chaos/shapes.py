@@ -63,7 +63,7 @@ class Paced(ll.Source):
         for n in range(offset or 0, self.events):
             while n >= allowed:
                 time.sleep(PACE)
-                allowed = int(self.allowed.read_text())
+                allowed = max(int(line) for line in self.allowed.read_text().split("\n")[:-1])
             time.sleep(PACE)
             rows = range(3 * n, 3 * n + 3)
             ats = pa.array([BEGIN + timedelta(seconds=5 * row) for row in rows], SCHEMA.field("at").type)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import tempfile
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import logline as ll
+from logline.runtime.watching import log_status
 
 PER_EVENT = 100
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -42,7 +44,7 @@ def sales(records: int) -> Iterator[pa.RecordBatch]:
 def pipeline(records: int, folder: str) -> ll.Pipeline:
     """OP2 and OP3 of the paper are `per100` and `hourly`."""
     p = ll.Pipeline("sales")
-    orders = p.source("orders", ll.sources.batches(lambda: sales(records)))
+    orders = p.source("orders", ll.sources.batches(lambda: live(sales(records))))
     by = ["item_id", "state"]
     per100 = orders.window("per100", ll.events(100), by=by, agg={"total": ("amount", "sum")})
     hourly = orders.window("hourly", ll.tumbling("1h", on="date"), by=by, agg={"total": ("amount", "sum")})
@@ -64,14 +66,25 @@ def in_order(table: pa.Table) -> pa.Table:
     return table.select(COLUMNS).sort_by([(name, "ascending") for name in COLUMNS[:3]])
 
 
+def live(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Not all at once, but as they come: so there is a midway, however fast the machine is."""
+    for batch in batches:
+        time.sleep(0.001)
+        yield batch
+
+
 def kill(run: ll.Run, operator: str, after: int) -> bool:
     """kill -9 of the process of an operator, once it has taken in so many events; False if it was done before."""
     while run.status().phase == "running":
-        if run.status().operators[operator].taken >= after and (pid := run.process(operator)) is not None:
+        time.sleep(0.02)
+        pid = run.process(operator)
+        # What the log says, not what the process has reported: that comes twice a second.
+        if pid is None or log_status(run.log.store).operators[operator].taken < after:
+            continue
+        with contextlib.suppress(ProcessLookupError):  # it has just come to its end
             os.kill(pid, signal.SIGKILL)
             print(f"killed the process of {operator!r} ({pid}) after {after} or more of its events", flush=True)
             return True
-        time.sleep(0.01)
     return False
 
 
