@@ -10,6 +10,7 @@ from logline.graph.connector import Sink as Sink
 from logline.graph.connector import Source as Source
 from logline.graph.model import Retry as Retry
 from logline.graph.operator import Batch as Batch
+from logline.graph.operator import BatchOperator as BatchOperator
 from logline.graph.operator import Context as Context
 from logline.graph.operator import Duration as Duration
 from logline.graph.operator import Emit as Emit

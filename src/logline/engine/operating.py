@@ -38,6 +38,8 @@ class OperatorMachine(Machine):
         self._members: dict[ChannelName, dict[Ssn, Output]] = {}
         self._taking: dict[ChannelName, Position] | None = None
         self._applying: Sequence[tuple[ChannelName, Output]] = ()
+        self._held_since = 0
+        """When the first run was begun whose outputs are pending."""
         self._desk_wake: int | None = None
         self._acknowledged: dict[ChannelName, int] = {}
         self._run = min(8, spec.limits.run_events)
@@ -431,6 +433,8 @@ class OperatorMachine(Machine):
     def _seal(self) -> None:
         if self._traces:
             self.retention.joined(self.step.alone.items())  # those that are not done yet
+        if not self.pending.outputs:
+            self._held_since = self._began
         if self.pending.empty:
             self.pending, self.step = self.step, Step()
         else:
@@ -442,6 +446,8 @@ class OperatorMachine(Machine):
         self.pending.forget.update(stimulus.bases)
 
     def _may_grow(self) -> bool:
+        if self._applying:  # what comes of it comes when it is through, which may take a while
+            return self.now < self._held_since + SHORT
         if self._taking is not None:
             return True
         return self.inbox.waiting and not self._running and self._can_take() and not self._blocked()

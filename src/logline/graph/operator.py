@@ -260,7 +260,13 @@ class Operator(Generic[A, S]):
 
 class BatchOperator(Operator[Batch, None]):
     """A stateless operator whose output follows from the batch alone: it has no use for a context. Runs of events go
-    through it at once, without the bookkeeping that an input set needs while it is open."""
+    through it at once, without the bookkeeping that an input set needs while it is open.
+
+    >>> class Same(BatchOperator):
+    ...     outputs = {"out": "amount long"}
+    ...     def each(self, batch):
+    ...         yield batch
+    """
 
     @abstractmethod
     def each(self, batch: Batch) -> Iterable[Made]:
@@ -268,6 +274,11 @@ class BatchOperator(Operator[Batch, None]):
 
     def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterable[Made]:
         return self.each(acc)
+
+
+def is_batch_operator(op: Operator[Any, Any]) -> bool:
+    """Whether `each` says all: a subclass may define `generate` or `assign` after all."""
+    return isinstance(op, BatchOperator) and type(op).generate is BatchOperator.generate and is_stateless(op)
 
 
 def is_stateless(op: Operator[Any, Any]) -> bool:

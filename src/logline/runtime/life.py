@@ -199,7 +199,8 @@ class Life:
         assert self.desk is not None
         point(self.spec.name, "generate.inside")
         self.desk.now = self.clock()
-        yield self._bench.apply(action.events)
+        self._bench.report(self._bench.apply(action.events))  # as the hands do: others have their turn first
+        return ()
 
     def _check_clock(self, _: do.CheckClock) -> Iterable[on.Stimulus]:
         assert self.desk is not None

@@ -12,7 +12,7 @@ from logline.graph.connector import Sink, Source
 from logline.graph.durations import duration
 from logline.graph.lineage_paths import Enabled, Kept, enabled_ports, kept_ports
 from logline.graph.model import Graph, Node
-from logline.graph.operator import BatchOperator, Operator, is_stateless
+from logline.graph.operator import Operator, is_batch_operator, is_stateless
 from logline.names import InstanceName, LogId, PartitionName, PortName, TargetName
 from logline.runtime.payloads import ArrowPayloads, Payloads
 from logline.store.seam import Store
@@ -131,7 +131,7 @@ def _with_code(node: Node, spec: InstanceSpec, until_now: bool) -> Parts:
 
 def _is_plain(op: Operator[Any, Any], spec: InstanceSpec) -> bool:
     """Where several sets are at work at once, or one may be set aside, each has to be known by itself."""
-    return isinstance(op, BatchOperator) and spec.concurrency == 1 and spec.on_error == "stop"
+    return is_batch_operator(op) and spec.concurrency == 1 and spec.on_error == "stop"
 
 
 def _channel(connection: Any) -> ChannelSpec:

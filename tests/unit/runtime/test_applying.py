@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.waiting import until
 
 import logline as ll
 from logline.engine.spec import InstanceSpec
-from logline.names import LogId
+from logline.names import InstanceName, LogId, PortName
+from logline.operators import Union
 from logline.runtime.parts import parts_of
 
 COUNT = 40
@@ -64,6 +67,45 @@ def test_one_that_fails_for_good_is_named_and_the_log_goes_on(tmp_path: Path) ->
     assert run.result("store")["id"].to_pylist() == list(range(COUNT))
 
 
+def test_what_is_made_is_committed_while_more_is_made() -> None:
+    """However much waits: who comes after it need not wait for all of it, and a crash does not lose it."""
+    visible: list[int] = []
+
+    def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
+        time.sleep(0.02)  # several runs of it take longer than a commit waits for company
+        visible.append(len(log.stored(PortName("out"))))
+        return batch
+
+    p = ll.Pipeline("applied")
+    numbers(p).map_batches("map", slow, schema="id long").sink("store", ll.sinks.collect())
+    run = p.start(engine="inline")
+    log = run.log.store.read(InstanceName("map"))
+    run.wait()
+    assert visible[-1] > 0
+
+
+RUNS: list[ll.Run] = []
+SEEN: list[int] = []
+
+
+def stopping(batch: pa.RecordBatch) -> pa.RecordBatch:
+    until(lambda: RUNS)
+    if not SEEN:
+        RUNS[0]._engine.command("stop")  # type: ignore[union-attr]
+    SEEN.append(batch["id"][0].as_py())
+    return batch
+
+
+def test_a_run_does_not_keep_the_others_waiting() -> None:
+    """Nor those who say that it is to stop."""
+    p = ll.Pipeline("applied")
+    source = p.source("numbers", ll.sources.batches([pa.table({"id": [n]}) for n in range(1000)]), rows=1)
+    source.map_batches("map", stopping, schema="id long").sink("store", ll.sinks.collect())
+    RUNS.append(p.start(engine="inline"))
+    RUNS[0].wait()
+    assert len(SEEN) < 100
+
+
 def specs(**options: Any) -> dict[str, InstanceSpec]:
     p = ll.Pipeline("applied")
     source = numbers(p)
@@ -77,6 +119,20 @@ def test_where_each_set_has_to_be_known_none_are() -> None:
     assert {name for name, spec in specs().items() if spec.plain} == {"even", "map", "both", "store"}
     assert {name for name, spec in specs(concurrency=2).items() if spec.plain} == {"store"}
     assert {name for name, spec in specs(on_error="divert").items() if spec.plain} == {"store"}
+
+
+class Counted(Union):
+    """Says more than what `each` does."""
+
+    def generate(self, inset: Any, acc: Any, ctx: ll.Context[None]) -> Any:
+        ctx.count("unions")
+        yield acc
+
+
+def test_a_subclass_with_a_generate_of_its_own_is_asked_set_by_set() -> None:
+    p = ll.Pipeline("applied")
+    numbers(p).apply("union", Counted()).sink("store", ll.sinks.collect())
+    assert p.run(engine="inline").status().operators["union"].counters == {"unions": COUNT}
 
 
 def test_an_operator_of_ones_own_is_asked_set_by_set() -> None:

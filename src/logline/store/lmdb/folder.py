@@ -169,6 +169,7 @@ class LmdbStore:
         self._readers: dict[InstanceName, LmdbReader] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self._pid = os.getpid()
 
     def _create(self, durability: Durability) -> dict[str, Any]:
         if self.folder.exists() and any(p.name != ".log.json" for p in self.folder.iterdir() if p.name[0] != "."):
@@ -285,8 +286,9 @@ class LmdbStore:
         return found
 
     def __del__(self) -> None:
-        # A Run and its Log go when the user's names for them go; nobody calls close() on those.
-        if not getattr(self, "_closed", True):
+        # A Run and its Log go when the user's names for them go; nobody calls close() on those. In a fork they are
+        # the parent's.
+        if not getattr(self, "_closed", True) and self._pid == os.getpid():
             self.close()
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any
@@ -242,8 +243,8 @@ class LmdbJournal:
             release(self._env)
 
     def __del__(self) -> None:
-        # Of a life that was dropped as by a crash: nobody calls close().
-        if not getattr(self, "_closed", True):
+        # Of a life that was dropped as by a crash: nobody calls close(). In a fork it is the parent's.
+        if not getattr(self, "_closed", True) and self._env.pid == os.getpid():
             self.close()
 
 
