@@ -51,15 +51,8 @@ class Outbox:
 
     def put_run(self, made: Iterable[Iterable[Produced]], first: Serial) -> list[Output]:
         """The outputs of one set after the other."""
-        heads = self.heads
-        found: list[Output] = []
-        for serial, outputs in enumerate(made, first):
-            for port, payload, rows, nbytes, same in outputs:
-                head = heads[port]
-                head.last = ssn = head.last + 1  # type: ignore[assignment]
-                head.total = total = head.total + nbytes
-                found.append(Output(port, ssn, payload, rows, nbytes, total, serial, False, same))  # type: ignore[arg-type]
-        return found
+        put = self.put
+        return [put(one, Serial(serial)) for serial, outputs in enumerate(made, first) for one in outputs]
 
     def end(self, port: PortName) -> Output:
         """The end is an event (R11)."""

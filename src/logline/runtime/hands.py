@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.desk import Desk, DeskSet, Services, failure_of
-from logline.engine.image import Answer, Member, Output
+from logline.engine.image import Answer, Member, Output, own_id
 from logline.engine.results import Produced, Result
 from logline.engine.spec import write_port
 from logline.errors import KilledItsProcess, LogError
@@ -93,34 +93,26 @@ class Bench:
     def collect(self, task: Task, made: Any) -> list[Produced]:
         """What a plain `generate` yields, as outputs."""
         inset, known = task
-        members, convert = known.members, self.payloads.made
-        if self._passing and known.came is not None:
-            came, member = known.came, members[0]
-            return [self._passed_on(one, came, member) or convert(inset, one, members) for one in self._plain(made)]
-        return [convert(inset, one, members) for one in self._plain(made)]
+        if known.came is not None:
+            return [self._of_one(known.came, known.members[0], one) for one in self._plain(made)]
+        return [self.payloads.made(inset, one, known.members) for one in self._plain(made)]
 
-    def _passed_on(self, made: Made, came: Output, member: Member) -> Produced | None:
-        """A write of the very batch that came is known by its event."""
+    def _of_one(self, came: Output, member: Member, made: Made) -> Produced:
+        """What a set of one event made. A write of the very batch that came is known by its event."""
         if type(made) is Write and made.data is came.payload and (port := self._passing.get(made.to)) is not None:
             return Produced(port, came.payload, came.rows, came.nbytes, member)
-        return None
+        return self.payloads.made(own_id(member), made, (member,))
 
     def apply(self, run: Sequence[tuple[ChannelName, Output]]) -> on.Applied:
         """Generates a run of events as they are taken in, up to the first that fails."""
         assert isinstance(self.op, BatchOperator)
-        each, convert, passed_on = self.op.each, self.payloads.made, self._passed_on
-        inset: InsetId = ""  # of use for a Reject, which such an operator does not make
+        each, of_one = self.op.each, self._of_one
         made: list[list[Produced]] = []
         failure = None
         try:
-            if self._passing:
-                for channel, event in run:
-                    member = Member(channel, event.ssn)
-                    outputs = each(event.payload)
-                    made.append([passed_on(one, event, member) or convert(inset, one, ()) for one in outputs])
-            else:
-                for _, event in run:
-                    made.append([convert(inset, one, ()) for one in each(event.payload)])
+            for channel, event in run:
+                member = Member(channel, event.ssn)
+                made.append([of_one(event, member, one) for one in each(event.payload)])
         except Exception as error:
             failure = failure_of(error, self.retry_on)
         first, rest = self.desk.applied(run, len(made))

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.numbers import Waiting
 from tests.waiting import until
 
 import logline as ll
@@ -119,6 +120,38 @@ def test_where_each_set_has_to_be_known_none_are() -> None:
     assert {name for name, spec in specs().items() if spec.plain} == {"even", "map", "both", "store"}
     assert {name for name, spec in specs(concurrency=2).items() if spec.plain} == {"store"}
     assert {name for name, spec in specs(on_error="divert").items() if spec.plain} == {"store"}
+
+
+class Even(ll.BatchOperator):
+    """Rejects odd numbers until there is a file `fixed`."""
+
+    outputs = {"out": "n long"}  # noqa: RUF012
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def each(self, batch: Any) -> Any:
+        if batch["n"][0].as_py() % 2 and not (self.folder / "fixed").exists():
+            yield ll.Reject(batch, "odd")
+        else:
+            yield batch
+
+
+def test_rejected_rows_are_known_by_their_event_and_can_be_retried(tmp_path: Path) -> None:
+    p = ll.Pipeline("applied")
+    source = p.source("numbers", Waiting(tmp_path, 6), rows=1)
+    source.apply("even", Even(tmp_path)).sink("store", ll.sinks.collect())
+    with p.start(f"lmdb:{tmp_path}/log", engine="inline") as run:
+        until(lambda: run.log.errors().num_rows == 3)
+        found = run.log.errors()
+        assert found["events"].to_pylist() == [["numbers:2"], ["numbers:4"], ["numbers:6"]]
+        assert found["inset"].to_pylist() == ["numbers:2", "numbers:4", "numbers:6"]
+        (tmp_path / "fixed").touch()
+        assert all(run.retry(name) for name in found["event"].to_pylist())
+        until(lambda: run.log.errors().num_rows == 0)
+        (tmp_path / "go").touch()
+        run.wait()
+        assert sorted(run.result("store")["n"].to_pylist()) == list(range(6))
 
 
 class Counted(Union):
