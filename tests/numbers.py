@@ -14,19 +14,25 @@ NUMBERS = pa.schema([("n", pa.int64())])
 
 
 class Waiting(ll.Source):
-    """So many events, then nothing until there is a file `go`."""
+    """So many events, then nothing until there is a file `go`, then perhaps more."""
 
     schema = NUMBERS
 
-    def __init__(self, folder: Path, events: int) -> None:
+    def __init__(self, folder: Path, events: int, more: int = 0) -> None:
         self.folder = folder
         self.events = events
+        self.more = more
 
     def read(self, partition: str, offset: Any) -> Iterator[Any]:
-        for n in range(offset or 0, self.events):
+        for n in range(offset or 0, self.events + self.more):
+            while n == self.events and not self._may_go():
+                yield None
             yield pa.record_batch({"n": [n]}), n + 1
-        while not (self.folder / "go").exists():
+        while not self._may_go():
             yield None
+
+    def _may_go(self) -> bool:
+        return (self.folder / "go").exists()
 
 
 class Endless(ll.Source):

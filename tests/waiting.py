@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-PATIENCE = 120.0
+PATIENCE = 240.0
 """Seconds after which what has not come does not come; nothing is measured with it."""
 
 T = TypeVar("T")

@@ -29,9 +29,9 @@ from typing import Any
 
 from tests.chaos.shapes import SHAPES, result
 from tests.chaos.striking import Plan, save, send
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 180.0
 MARK = "LOGLINE_KILLS"
 
 

@@ -58,17 +58,17 @@ class Sqlite(ll.Sink):
 
     def open(self, scope: str) -> None:
         self.scope = scope
-        with sqlite3.connect(self.path) as db:
+        with sqlite3.connect(self.path, timeout=60) as db:
             db.execute("create table if not exists totals (hour text, item_id text, total integer)")
             db.execute("create table if not exists positions (scope text primary key, number integer)")
 
     def position(self) -> int:
-        with sqlite3.connect(self.path) as db:
+        with sqlite3.connect(self.path, timeout=60) as db:
             found = db.execute("select number from positions where scope = ?", (self.scope,)).fetchone()
         return found[0] if found else 0
 
     def write(self, batch: pa.RecordBatch, number: int, write_id: str) -> None:
-        db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+        db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
         try:
             db.execute("begin immediate")
             found = db.execute("select number from positions where scope = ?", (self.scope,)).fetchone()

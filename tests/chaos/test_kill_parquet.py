@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from tests.waiting import PATIENCE
 
 import logline as ll
 
 FILES, ROWS, EVENT = 3, 500, 5
 EVENTS = FILES * ROWS // EVENT
 KILLS = 4
-PATIENCE = 120.0
 
 
 class Reader(threading.Thread):

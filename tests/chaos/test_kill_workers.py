@@ -17,13 +17,12 @@ from typing import Any
 import pytest
 from tests.chaos.sales_job import pipeline
 from tests.chaos.test_kill_process import expected
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.runtime.supervisor import Supervisor
 from logline.store.faults import POINTS
 
-PATIENCE = 120
 ROOT = Path(__file__).parents[2]
 
 

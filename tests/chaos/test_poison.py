@@ -12,15 +12,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.numbers import Pairs, Waiting
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.errors import PipelineFailed
 from logline.runtime.supervisor import Supervisor
 
-PATIENCE = 60
 EVENTS = 30
 POISON = 17
+FIRST = 20
+"""Events that come before there is a file `go`."""
 
 
 class Meals(Pairs):
@@ -70,7 +71,9 @@ Make = Callable[..., ll.Stream]
 
 def pipeline(make: Make, folder: Path, **options: Any) -> ll.Pipeline:
     p = ll.Pipeline("poison")
-    make(p.source("events", Waiting(folder, EVENTS), rows=1), folder, **options).sink("store", ll.sinks.collect())
+    make(p.source("events", Waiting(folder, FIRST, EVENTS - FIRST), rows=1), folder, **options).sink(
+        "store", ll.sinks.collect()
+    )
     return p
 
 
@@ -110,22 +113,23 @@ def test_it_is_set_aside_and_retried_when_its_code_is_mended(
 
 
 def together(events: ll.Stream, folder: Path, **options: Any) -> ll.Stream:
-    """Two events after the poison are at work at the same time, or neither gets to its end."""
+    """Two events that come after `go` are at work at the same time, or neither gets to its end."""
 
     def eat(batch: pa.RecordBatch) -> pa.RecordBatch:
         n = batch["n"][0].as_py() if batch.num_rows else 0
         taste(folder, n)
-        if n in (20, 21):
-            (folder / f"{n}-{os.getpid()}").touch()
-            until((folder / f"{41 - n}-{os.getpid()}").exists)
+        if n in (FIRST, FIRST + 1):
+            (folder / str(n)).touch()
+            until((folder / str(2 * FIRST + 1 - n)).exists)
         return batch
 
     return events.map_batches("eat", eat, schema="n long", **options)
 
 
 def test_when_it_is_set_aside_several_are_at_work_again(tmp_path: Path) -> None:
-    (tmp_path / "go").touch()
     with start(together, tmp_path, on_error="divert", concurrency=4) as run:
+        until(lambda: run.log.errors().num_rows)
+        (tmp_path / "go").touch()
         assert run.wait(PATIENCE).phase == "finished"
         assert sorted(run.result("store")["n"].to_pylist()) == [n for n in range(EVENTS) if n != POISON]
 

@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60
-"""Seconds after which a test gives up on what must come; nothing is measured."""
 
 SALES = '''
 """A pipeline with a class of its own and a module beside it. Its source waits until there is a file `go`."""

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from tests.cli.harness import PATIENCE, logline, started, write_sales
-from tests.waiting import until
+from tests.cli.harness import logline, started, write_sales
+from tests.waiting import PATIENCE, until
 
 import logline as ll
 

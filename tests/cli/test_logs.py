@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.harness import PATIENCE, TOTALS, logline, started, write_sales
-from tests.waiting import until
+from tests.cli.harness import TOTALS, logline, started, write_sales
+from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.runtime.watching import LogStatus, log_status

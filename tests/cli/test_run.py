@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.harness import PATIENCE, TOTALS, environment, logline, started, write_sales
-from tests.waiting import until
+from tests.cli.harness import TOTALS, environment, logline, started, write_sales
+from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.runtime.watching import log_status

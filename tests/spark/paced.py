@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 import logline as ll
 
-PATIENCE = 90
 EVENTS = 60
 
 

@@ -17,9 +17,8 @@ from py4j import java_gateway
 from pyspark.sql import SparkSession
 from tests.chaos.test_kill_workers import alive
 from tests.cli.harness import TOTALS, environment, write_sales
-from tests.spark.paced import PATIENCE
 from tests.spark.test_drivers import START, offspring
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.cli.load import load_pipeline

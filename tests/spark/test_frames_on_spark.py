@@ -19,8 +19,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.chaos.test_kill_workers import alive
-from tests.spark.paced import PATIENCE
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 import logline as ll
 

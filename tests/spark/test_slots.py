@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.conftest import SLOTS
-from tests.spark.paced import PATIENCE
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.runtime import supervisor

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.waiting import PATIENCE
 
 import logline as ll
 from logline.errors import OptionError, PipelineFailed, SchemaError
@@ -101,7 +102,7 @@ def test_what_a_job_gave_is_not_asked_again(spark: SparkSession, tmp_path: Path)
     log = f"lmdb:{tmp_path}/log"
     with p.start(log, engine="inline") as run:
         run.restart("made")
-        run.wait(60)
+        run.wait(PATIENCE)
     first = run.result("store").to_pylist()
     assert len(first) == 27
     assert stored(p, log) == first
@@ -109,7 +110,7 @@ def test_what_a_job_gave_is_not_asked_again(spark: SparkSession, tmp_path: Path)
 
 
 def test_several_jobs_at_once_in_order(spark: SparkSession) -> None:
-    together = threading.Barrier(3, timeout=60)
+    together = threading.Barrier(3, timeout=PATIENCE)
 
     def meet(frame: DataFrame) -> DataFrame:
         together.wait()

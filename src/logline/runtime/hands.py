@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import GeneratorType
@@ -274,21 +275,25 @@ class ThreadHands:
         self._waits = _Waits()
         self._gate = _BlockingGate(self._waits, bench.report, writer=writer)
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"generate-{bench.desk.spec.name}")
+        self._jobs: deque[do.Job] = deque()
         self._turn = threading.Lock()
 
     def start(self, jobs: Sequence[do.Job]) -> None:
-        for job in jobs:
-            self._threads.submit(self._run, job)
+        self._jobs.extend(jobs)
+        for _ in jobs:
+            self._threads.submit(self._run)
 
-    def _run(self, job: do.Job) -> None:
+    def _run(self) -> None:
+        """Takes the oldest job, whoever has the turn: a lock gives it to anyone, and a set that has to be found
+        should not wait behind those after it."""
         if self._bench.alone():
             with self._turn:
                 if self._waits.closed:
                     return
                 if self._bench.alone():
-                    self._run_one(job)
+                    self._run_one(self._jobs.popleft())
                     return
-        self._run_one(job)
+        self._run_one(self._jobs.popleft())
 
     def _run_one(self, job: do.Job) -> None:
         bench = self._bench

@@ -19,7 +19,6 @@ from logline.engine import codec
 from logline.errors import ConnectorError, DefinitionError, OptionError, PipelineChanged, PipelineFailed, SchemaError
 from logline.pipeline import Pipeline
 
-PATIENCE = 60.0
 SCOPE = "log/store/out"
 
 

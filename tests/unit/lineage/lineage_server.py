@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 
 class LineageServer:
     """What came, and what to answer."""
@@ -32,7 +34,7 @@ class LineageServer:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 outer.asked.set()
-                outer.open.wait(60)
+                outer.open.wait(PATIENCE)
                 code = outer.answers.pop(0) if outer.answers else 201
                 outer.paths.append(self.path)
                 outer.keys.append(self.headers["Authorization"])

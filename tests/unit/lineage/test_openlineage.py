@@ -18,7 +18,7 @@ from tests.numbers import Endless
 from tests.unit.lineage.lineage_server import LineageServer
 from tests.unit.lineage.openlineage_spec import check
 from tests.unit.lineage.pipelines import A1, A2, A3, hourly_sales
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.errors import OptionError, PipelineFailed
@@ -29,7 +29,6 @@ from logline.runtime.exporting import Tally
 from logline.runtime.parts import parts_of
 from logline.store.address import open_store
 
-PATIENCE = 60
 Json = dict[str, Any]
 
 

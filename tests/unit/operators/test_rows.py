@@ -11,6 +11,7 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 from tests.unit.operators.harness import FakeContext, VirtualLoop, run_rows
+from tests.waiting import PATIENCE
 
 from logline.errors import Fenced, OptionError, SchemaError
 from logline.graph.model import Retry
@@ -105,7 +106,7 @@ def test_threads_run_a_def_at_the_same_time():
     together = threading.Barrier(5)
 
     def meet(row, ctx):
-        together.wait(timeout=30)  # breaks, and fails the test, unless five are here at once
+        together.wait(timeout=PATIENCE)  # breaks, and fails the test, unless five are here at once
         return row
 
     assert one_event(run_rows(MapRows(meet, IDS, concurrency=5), TEN)) == list(range(10))
@@ -311,7 +312,7 @@ def test_a_def_that_hangs_does_not_block_the_next_try():
     def ask(row, ctx):
         tries.append(row)
         if len(tries) == 1:
-            let_go.wait(timeout=30)
+            let_go.wait(timeout=PATIENCE)
         return row
 
     # Many attempts: on a busy machine a try that does not hang may be slower than the timeout.

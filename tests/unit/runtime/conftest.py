@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.runtime.taps import PATIENCE
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+from tests.waiting import PATIENCE
 
 from logline.graph.connector import Guarantee, Sink, Source
 from logline.graph.operator import Context, Emit, Event, Operator
@@ -19,8 +20,6 @@ from logline.runtime.launch import start as start_inline
 from logline.runtime.run import Run
 
 IDS = pa.schema([("id", pa.int64())])
-PATIENCE = 60.0
-"""Seconds after which a test that waits has failed; nothing is measured with it."""
 
 
 class Shared:

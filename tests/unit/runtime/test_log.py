@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.runtime.taps import IDS, PATIENCE, Tap, piped, shared, start
+from tests.unit.runtime.taps import IDS, Tap, piped, shared, start
+from tests.waiting import PATIENCE
 
 from logline.connectors import sinks, sources
 from logline.errors import BadName, Collected, LogError, PipelineFailed

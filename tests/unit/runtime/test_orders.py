@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.numbers import Endless
+from tests.waiting import PATIENCE
 
 import logline as ll
 from logline.runtime.orders import DRIVER
 from logline.store.lmdb.folder import LmdbStore
 
-PATIENCE = 60
 ENGINES = ("inline", "processes")
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.runtime.taps import PATIENCE, Tap
+from tests.unit.runtime.taps import Tap
+from tests.waiting import PATIENCE
 
 from logline.connectors import sinks, sources
 from logline.engine.spec import write_port

@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.runtime.taps import IDS, PATIENCE, Bucket, Tap, Threes, piped, shared, start
+from tests.unit.runtime.taps import IDS, Bucket, Tap, Threes, piped, shared, start
+from tests.waiting import PATIENCE
 
 from logline.connectors import sinks, sources
 from logline.errors import LogError, LogInUse, PipelineChanged, PipelineFailed

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.unit.runtime.taps import IDS, PATIENCE, Bucket, Lookup, Tap, Threes, piped, shared, start
-from tests.waiting import until
+from tests.unit.runtime.taps import IDS, Bucket, Lookup, Tap, Threes, piped, shared, start
+from tests.waiting import PATIENCE, until
 
 from logline.connectors import sinks, sources
 from logline.errors import BadName, LogError, PipelineFailed

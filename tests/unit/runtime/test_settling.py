@@ -9,13 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.numbers import Pairs, Waiting
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.errors import BadName, LogError
 from logline.names import ERRORS, InstanceName
-
-PATIENCE = 60
 
 
 class Gather(Pairs):

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.test_kill_workers import alive
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
-PATIENCE = 30
 NEST = """
 import ctypes, json, os, sys, threading, time
 from pathlib import Path

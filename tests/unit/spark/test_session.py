@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.cli.harness import environment, write_sales
+from tests.waiting import PATIENCE
 
-PATIENCE = 60
 NO_PYSPARK = """
 import sys
 sys.modules["pyspark"] = None  # as if it were not installed: importing it raises ImportError

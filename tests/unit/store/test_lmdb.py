@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.waiting import PATIENCE
 
 import logline as ll
 from logline.engine.image import Output, Step
@@ -107,7 +108,7 @@ def test_damage_is_found_or_harmless(folder: Path) -> None:
             env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
         assert child.returncode == 0, f"{how}: {child.stderr}"

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from tests.protocol.stepper import rows
 from tests.unit.graph.graphs import ID, Pass, graph, middle, sink, source
-from tests.unit.runtime.taps import PATIENCE, Threes
+from tests.unit.runtime.taps import Threes
+from tests.waiting import PATIENCE
 
 from logline.connectors import sinks, sources
 from logline.engine import codec
