@@ -93,7 +93,10 @@ class _Host:
             count=self.count,
             loop=engine.event_loop,
             suspects=suspects,
+            watch=self._watch_read,
         )
+        self._watched = False
+        """Whether the loop will look at the read that is under way."""
         self._worker: _Worker | None = None
         self._committer: _Worker | None = None
         self._bell, self._unlisten = engine.listen(self)
@@ -117,6 +120,27 @@ class _Host:
                 raise Fenced("the life is over")  # as if by a newer one: `Life.execute` ends it quietly
             if not self.step():
                 self.engine.wait()
+
+    def _watch_read(self) -> None:
+        """On the reader's thread."""
+        if not self._watched:
+            self.engine.order(self._look_at_read)
+
+    def _look_at_read(self) -> None:
+        if self.over is None:
+            found, again = self.life.hand_over()
+            self.stimuli.extend(found)
+            if again is not None and not self._watched:
+                self._watched = True
+                self.engine.at(again, self._when_read_is_due)
+
+    def _when_read_is_due(self) -> None:
+        self._watched = False
+        self._look_at_read()
+
+    def tick(self) -> None:
+        """A time that the machine asked for has come."""
+        self.stimuli.append(on.Tick())
 
     def keep_bell(self) -> None:
         """A life that is fenced off and wakes late may hang its own bell in the place of this one."""
@@ -146,7 +170,7 @@ class _Host:
         elif isinstance(action, do.Commit) and self.engine.store.slow:
             self._commit_away(action)
         elif isinstance(action, do.Wake):
-            self.engine.wake(self, action.at)
+            self.engine.at(action.at, self.tick)
         elif isinstance(action, do.Leave):
             self.leave(action.why)
         elif isinstance(action, do.Halt):
@@ -206,7 +230,7 @@ class InlineEngine:
         self.phase: Phase = "running"
         self.error: PipelineFailed | None = None
         self._incoming: Arrivals[tuple[_Host, on.Stimulus] | None] = Arrivals()
-        self._timers: list[tuple[int, int, _Host]] = []
+        self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._ticks = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._commands: deque[Callable[[], None]] = deque()
@@ -236,17 +260,18 @@ class InlineEngine:
 
     def command(self, kind: Literal["stop", "drain"]) -> None:
         """`stop`: every life ends in order. `drain`: sources stop reading, and it stops when all is quiet."""
-        self._order(lambda: self._tell(kind))
+        self.order(lambda: self._tell(kind))
 
     def abandon(self) -> None:
         """Drops every life where it is, as a crash would; what is logged stays logged."""
-        self._order(self._abandon)
+        self.order(self._abandon)
 
     def restart(self, instance: InstanceName, done: Callable[[], None]) -> None:
         """Drops the life of one instance, as a crash would, and begins a new one; then calls `done`."""
-        self._order(lambda: self._restart(instance, done))
+        self.order(lambda: self._restart(instance, done))
 
-    def _order(self, command: Callable[[], None]) -> None:
+    def order(self, command: Callable[[], None]) -> None:
+        """Has the loop call it soon."""
         self._commands.append(command)
         self._incoming.put(None)
 
@@ -327,8 +352,8 @@ class InlineEngine:
         have been lost, and a source that had nothing may have something now."""
         now = wall_clock()
         while self._timers and self._timers[0][0] <= now:
-            _, _, host = heapq.heappop(self._timers)
-            host.stimuli.append(on.Tick())
+            _, _, call = heapq.heappop(self._timers)
+            call()
         if not self._looked <= now < self._looked + POLL:  # also when the clock was set back
             self._looked = now
             for host in self.hosts.values():
@@ -399,10 +424,10 @@ class InlineEngine:
         if self.phase == "draining" and all(host.quiet() for host in self.hosts.values()):
             self.command("stop")
 
-    def wake(self, host: _Host, at: int) -> None:
-        """A Tick at that time."""
+    def at(self, when: int, call: Callable[[], None]) -> None:
+        """Calls it at that time."""
         self._ticks += 1
-        heapq.heappush(self._timers, (at, self._ticks, host))
+        heapq.heappush(self._timers, (when, self._ticks, call))
 
     def fail(self, host: _Host, halt: do.Halt) -> None:
         """An operator failed for good: the pipeline stops where it is, and can be resumed."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from logline.engine import actions as do
 from logline.engine import codec
@@ -21,20 +21,19 @@ from logline.engine.image import Claim, own_id
 from logline.engine.machine import Machine
 from logline.engine.operating import OperatorMachine
 from logline.engine.reading import SourceMachine
-from logline.engine.results import Produced
 from logline.engine.spec import InstanceSpec, write_port
 from logline.errors import Collected, Fenced
 from logline.graph.states import decode_state, encode_state
 from logline.names import PartitionName, TargetName
 from logline.runtime.hands import Bench, Hands, Key, LoopHands, NearHands, ThreadHands, is_async
 from logline.runtime.parts import Parts
+from logline.runtime.reading import END, Gathering, Reading
 from logline.runtime.suspects import Suspects
 from logline.store.faults import point
 from logline.store.seam import Journal, Store
 
 WRITING = 20_000
 """Microseconds after which no further write of a run is begun."""
-Reading = Iterator[tuple[Any, Any] | None]
 
 
 class Life:
@@ -54,7 +53,9 @@ class Life:
         threads: bool = True,
         stubs: Mapping[str, Any] | None = None,
         suspects: Suspects | None = None,
+        watch: Callable[[], None] = lambda: None,
     ) -> None:
+        """`watch` is called by a read that has got something and goes on: who can should call `hand_over`."""
         self.parts = parts
         self.suspects = suspects
         self.spec: InstanceSpec = parts.spec
@@ -65,6 +66,8 @@ class Life:
         self.desk: Desk | None = None
         self.hands: Hands | None = None
         self._readings: dict[PartitionName, Reading] = {}
+        self._gathering: Gathering | None = None
+        self._watch = watch
         self._opened: set[TargetName] = set()
         self._channels = self.spec.channels
         log = logging.getLogger(f"logline.op.{self.spec.name}")
@@ -134,10 +137,9 @@ class Life:
             self.hands.close()
         if self.suspects is not None:
             self.suspects.close(in_order=in_order)
-        for reading in self._readings.values():
-            close = getattr(reading, "close", None)
-            if close is not None and in_order:
-                close()
+        if in_order:
+            for reading in self._readings.values():
+                reading.close()
         if self.journal is not None:
             self.journal.close()
         if in_order:
@@ -290,50 +292,58 @@ class Life:
     # ---- reads ----------------------------------------------------------------------------------------
 
     def _read(self, action: do.Read) -> Iterable[on.Stimulus]:
-        """Reads up to `items` events, or until `within` has passed since the first record, or a pause."""
+        """Reads up to `items` events, or until `within` has passed, or a pause."""
         name, source = action.partition, self.parts.source
         assert source is not None
-        items: list[on.ReadItem] = []
-        then: Any = "more"
+        gathering = self._gathering = Gathering(name, self.parts, self.clock())
+        then: Literal["more", "pause", "end"] = "more"
+        got: Any = None
         try:
             if action.fresh:
                 offset = None if action.offset is None else codec.decode(action.offset)
-                self._readings[name] = iter(source.read(name, offset))
+                self._readings[name] = Reading(iter(source.read(name, offset)))
             reading = self._readings[name]
-            began = self.clock()
-            gathered: list[Any] = []
-            rows = count = nbytes = 0
-            last = b""
-            while then == "more" and count < self.parts.items:
-                got: Any = next(reading, _END)
-                if got is _END or got is None:
-                    then = "end" if got is _END else "pause"
-                    break
-                batch, offset = got
-                gathered.append(batch)
-                rows += getattr(batch, "num_rows", 1)
-                last = codec.encode(offset)
-                if rows >= self.parts.rows or self.spec.destructive or not source.gather:
-                    item = on.ReadItem(self._events(gathered), last)
-                    items.append(item)
-                    count += len(item.outputs)
-                    nbytes += sum(produced.nbytes for produced in item.outputs)
-                    gathered, rows = [], 0
-                    if nbytes >= self.spec.limits.fetch_bytes:
-                        break
-                if self.clock() - began >= self.parts.within:
-                    break
-            if gathered:
-                items.append(on.ReadItem(self._events(gathered), last))
+            watched = False
+            while then == "more" and not gathering.is_enough(self.clock()):
+                if not watched and gathering.waits():
+                    watched = True
+                    self._watch()
+                got = reading.next()
+                if got is END or got is None:
+                    then = "end" if got is END else "pause"
+                else:
+                    batch, offset = got
+                    if not gathering.add(batch, offset):
+                        reading.keep(got)
+                        return
+            items = gathering.take()
+            if items is not None:
+                yield on.ReadGot(name, items, then)
+            elif then != "more":
+                reading.keep(got)
         except Exception as error:
-            self._readings.pop(name, None)
-            yield on.ReadGot(name, (), "more", failure_of(error, self.parts.retry_on))
-        else:
-            yield on.ReadGot(name, items, then)
+            if gathering.take() is None and name in self._readings:
+                self._readings[name].keep(error)
+            else:
+                yield self._failed_read(name, error)
 
-    def _events(self, batches: list[Any]) -> tuple[Produced, ...]:
-        """Read batches as events of at most `rows` records; all of them belong to one offset."""
-        return tuple(self.parts.payloads.read(b) for b in self.parts.payloads.chunk(batches, self.parts.rows))
+    def hand_over(self) -> tuple[list[on.Stimulus], int | None]:
+        """What a read has got while its source blocks for longer than `within`; or when to look again. Called while
+        the reader's thread is at it, from another one."""
+        gathering = self._gathering
+        if gathering is None or not gathering.waits():
+            return [], None
+        if self.clock() < gathering.due:
+            return [], gathering.due
+        try:
+            items = gathering.take()
+        except Exception as error:
+            return [self._failed_read(gathering.partition, error)], None
+        return ([] if items is None else [on.ReadGot(gathering.partition, items, "more")]), None
+
+    def _failed_read(self, name: PartitionName, error: Exception) -> on.Stimulus:
+        self._readings.pop(name, None)
+        return on.ReadGot(name, (), "more", failure_of(error, self.parts.retry_on))
 
     def _confirm(self, action: do.Confirm) -> Iterable[on.Stimulus]:
         assert self.parts.source is not None
@@ -358,6 +368,3 @@ class Life:
             channel = self._channels[name]
             bases[name] = self.store.read(channel.sender).base(channel.out)
         yield on.BasesObserved(bases)
-
-
-_END = object()

@@ -1,0 +1,105 @@
+"""Reads of a source whose code may block for as long as it likes.
+
+A read action takes what comes, up to so many events or for as long as `within`. While the source's own code waits for
+more, on the reader's thread, nobody can ask it to return: what it gave before is handed over by another thread, and
+what it gives later is for the next read action.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+from logline.engine import codec
+from logline.engine import stimuli as on
+from logline.names import PartitionName
+from logline.runtime.parts import Parts
+
+END: Final = object()
+
+
+class Reading:
+    """One pass over a partition, from some offset on."""
+
+    def __init__(self, batches: Iterator[tuple[Any, Any] | None]) -> None:
+        self._batches = batches
+        self._kept: list[Any] = []
+
+    def next(self) -> Any:
+        """A batch with its offset, None if there is nothing now, or END."""
+        if not self._kept:
+            return next(self._batches, END)
+        got = self._kept.pop()
+        if isinstance(got, Exception):
+            raise got
+        return got
+
+    def keep(self, got: Any) -> None:
+        """It came, or was raised, too late for its read action."""
+        self._kept.append(got)
+
+    def close(self) -> None:
+        """As user code of a life that ends in order."""
+        close = getattr(self._batches, "close", None)
+        if close is not None:
+            close()
+
+
+class Gathering:
+    """What one read action has got so far."""
+
+    def __init__(self, partition: PartitionName, parts: Parts, began: int) -> None:
+        assert parts.source is not None
+        self.partition = partition
+        self.due = began + parts.within
+        self._parts = parts
+        self._apart = parts.spec.destructive or not parts.source.gather
+        self._lock = threading.Lock()
+        self._over = False
+        self._items: list[on.ReadItem] = []
+        self._batches: list[Any] = []
+        self._rows = self._events = self._nbytes = 0
+        self._last = b""
+
+    def add(self, batch: Any, offset: Any) -> bool:
+        """False if what came before was handed over: this is for the next read action."""
+        with self._lock:
+            if self._over:
+                return False
+            self._batches.append(batch)
+            self._rows += getattr(batch, "num_rows", 1)
+            self._last = codec.encode(offset)
+            if self._apart or self._rows >= self._parts.rows:
+                self._flush()
+            return True
+
+    def is_enough(self, now: int) -> bool:
+        """Whether the read action is over, if nobody has ended it."""
+        if not self._items and not self._batches:
+            return False
+        parts = self._parts
+        return self._events >= parts.items or self._nbytes >= parts.spec.limits.fetch_bytes or now >= self.due
+
+    def take(self) -> list[on.ReadItem] | None:
+        """Ends it: all that is there; None if somebody else has."""
+        with self._lock:
+            if self._over:
+                return None
+            self._over = True
+            if self._batches:
+                self._flush()
+            return self._items
+
+    def waits(self) -> bool:
+        """Whether something is there that its action has not reported yet."""
+        return not self._over and bool(self._items or self._batches)
+
+    def _flush(self) -> None:
+        """Read batches as events of at most `rows` records; all of them belong to one offset."""
+        payloads = self._parts.payloads
+        item = on.ReadItem(tuple(map(payloads.read, payloads.chunk(self._batches, self._parts.rows))), self._last)
+        self._items.append(item)
+        self._events += len(item.outputs)
+        self._nbytes += sum(produced.nbytes for produced in item.outputs)
+        self._batches, self._rows = [], 0

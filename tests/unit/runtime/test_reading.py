@@ -1,0 +1,106 @@
+"""A source whose own code blocks: what it gave before is not kept back, and what it gives later is not lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.waiting import PATIENCE, until
+
+import logline as ll
+
+FIRST = 5
+
+
+class Blocking(ll.Source):
+    """Five batches, then its code does not return until there is a file `go`; then something else happens."""
+
+    schema = pa.schema([("n", pa.int64())])
+
+    def __init__(self, folder: Path, then: str, *, gather: bool) -> None:
+        self.folder = folder
+        self.then = then
+        self.gather = gather
+        self.failed = False
+
+    def read(self, partition: str, offset: int | None) -> Iterator[Any]:
+        for n in range(offset or 0, 2 * FIRST):
+            if n == FIRST:
+                self.block()
+                if self.then == "end":
+                    return
+                if self.then == "nothing":
+                    yield None
+            yield pa.record_batch({"n": [n]}), n + 1
+
+    def block(self) -> None:
+        until((self.folder / "go").exists)
+        if self.then == "fail" and not self.failed:
+            self.failed = True
+            raise OSError("not now")
+
+
+class Queue(Blocking):
+    """Its messages are gone once they are confirmed."""
+
+    destructive = True
+
+    def read(self, partition: str, offset: int | None) -> Iterator[Any]:
+        for n in range(2 * FIRST):
+            if n == FIRST:
+                self.block()
+            if not (self.folder / str(n)).exists():
+                yield pa.record_batch({"n": [n]}), n
+
+    def confirm(self, partition: str, ids: Any) -> None:
+        for n in ids:
+            (self.folder / str(n)).touch()
+
+
+def numbers(run: ll.Run) -> list[int]:
+    table = run.result("store")
+    return table["n"].to_pylist() if table.num_columns else []
+
+
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+@pytest.mark.parametrize(
+    ("source", "then", "gather"),
+    [
+        (Blocking, "more", False),
+        (Blocking, "more", True),
+        (Blocking, "nothing", False),
+        (Blocking, "end", True),
+        (Blocking, "fail", False),
+        (Queue, "more", False),
+    ],
+)
+def test_what_came_before_is_shown_within_a_while(
+    source: Any, then: str, gather: bool, engine: Any, tmp_path: Path
+) -> None:
+    p = ll.Pipeline("blocking")
+    read = p.source("numbers", source(tmp_path, then, gather=gather), retry=ll.Retry(attempts=3, wait="1ms"))
+    read.sink("store", ll.sinks.collect())
+    with p.start(f"lmdb:{tmp_path / 'log'}", engine=engine, durability="process") as run:
+        until(lambda: len(numbers(run)) == FIRST)  # although the source has not returned
+        (tmp_path / "go").touch()
+        assert run.wait(PATIENCE).phase == "finished"
+        assert numbers(run) == list(range(FIRST if then == "end" else 2 * FIRST))
+
+
+def test_rows_that_make_no_event_are_told_while_it_blocks(tmp_path: Path) -> None:
+    """A mistake that shows when the rows become an event is the source's, whoever makes the event."""
+
+    class Wrong(Blocking):
+        def read(self, partition: str, offset: int | None) -> Iterator[Any]:
+            yield pa.record_batch({"m": ["not what was said"]}), 1
+            self.block()
+
+    p = ll.Pipeline("wrong")
+    p.source("numbers", Wrong(tmp_path, "more", gather=True)).sink("store", ll.sinks.collect())
+    with p.start(engine="inline") as run:
+        with pytest.raises(ll.PipelineFailed, match=r"operator 'numbers' failed: SchemaError: .*'n'"):
+            run.wait(PATIENCE)
+        (tmp_path / "go").touch()
