@@ -219,6 +219,7 @@ def main() -> None:
     run = pipeline.start(f"lmdb:{folder / 'log'}", engine="processes", durability=plan.durability, takeover=takeover)
     engine: Any = run._engine
     supervisor.BEGIN = BEGIN
+    supervisor.LONGEST = 1
     if engine is not None:
         engine.soon, engine.silence = 0.0, SILENCE  # no death counts as soon after the last, however many there are
         threading.Thread(target=Striker(folder, plan, run, first).work, daemon=True).start()

@@ -1,8 +1,9 @@
 """Supervision: each group lives on a host, and is started again when it dies, while the others go on.
 
-A life that makes no report for a while hangs, and is killed. A life that was fenced off ends quietly and is no
-failure (R10). Repeated crashes back off; a group that dies again and again without getting anywhere stops the
-pipeline. The supervisor holds no state that matters: what a group is, is in the log (R5).
+A life that makes no report for a while hangs, and is killed; the next one has longer if that one got nowhere, since
+it may only be slow. A life that was fenced off ends quietly and is no failure (R10). Repeated crashes back off; a
+group that dies again and again without getting anywhere stops the pipeline. The supervisor holds no state that
+matters: what a group is, is in the log (R5).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import logging
 import math
 import queue
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +30,11 @@ logger = logging.getLogger("logline")
 TICK = 0.2
 BEGIN = 30.0
 """Seconds that a process has to say that it started."""
+AWAY = 2.0
+"""Seconds between two looks after which the supervisor itself was away: suspended, or on a machine that was. Reports
+that came meanwhile are not heard yet."""
+LONGEST = 8
+"""How many times as long as the first a life of a slow group may be silent."""
 PATIENCE = 5.0
 """Seconds after which a life that waits for room is spoken of, and again each time twice as late."""
 
@@ -55,6 +62,12 @@ class Worker:
     restarts: int = 0
     crashes: int = 0
     """In a row."""
+    hangs: bool = False
+    """Whether this life was killed because it made no report."""
+    reached: int = 0
+    """How far the group had come when it died last."""
+    slowness: int = 1
+    """How many times as long as others it may be silent."""
     retry_at: float | None = None
     over: str | None = None
 
@@ -85,6 +98,7 @@ class Supervisor:
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stop_asked = False
         self._swept = 0.0
+        self._looked = time.monotonic()
         self.workers = {group.name: Worker(group, host) for group, host in groups}
 
     # ---- from any thread ------------------------------------------------------------------------------
@@ -133,8 +147,7 @@ class Supervisor:
             for worker in self.workers.values():
                 self._start(worker)
             while self.phase in ("running", "draining"):
-                with contextlib.suppress(queue.Empty):
-                    self._events.get(timeout=TICK)()
+                self._take_events()
                 self._look_around()
         except Exception as error:
             if self.error is None:
@@ -146,9 +159,16 @@ class Supervisor:
             self._close_tenants()
             self._closing()
 
+    def _take_events(self) -> None:
+        """All that have come: a report that waits here is no silence."""
+        with contextlib.suppress(queue.Empty):
+            self._events.get(timeout=TICK)()
+            while self.phase in ("running", "draining"):
+                self._events.get_nowait()()
+
     def _start(self, worker: Worker) -> None:
         worker.lives += 1
-        worker.begun = worker.quiet = False
+        worker.begun = worker.quiet = worker.hangs = False
         worker.retry_at = None
         worker.patience = PATIENCE
         worker.started = worker.heard = time.monotonic()
@@ -174,6 +194,7 @@ class Supervisor:
             if worker.begun:  # the host brought it back by itself
                 self._count(worker, str(message.get("how", "died")))
             worker.begun = True
+            worker.hangs = False
             worker.started = worker.heard
             worker.quiet = False
             if self._stop_asked or self.phase == "draining":
@@ -201,7 +222,11 @@ class Supervisor:
     def _count(self, worker: Worker, how: str) -> bool:
         """One more death; False if that was one too many."""
         worker.restarts += 1
-        worker.crashes = worker.crashes + 1 if time.monotonic() - worker.started < self.soon else 1
+        stuck = worker.hangs and not self._got_on(worker)
+        if stuck:
+            worker.slowness = min(worker.slowness * 2, LONGEST)
+        nowhere = stuck or (not worker.hangs and time.monotonic() - worker.started < self.soon)
+        worker.crashes = worker.crashes + 1 if nowhere else 1
         if worker.crashes >= self.crashes:
             self._fail(
                 PipelineFailed(
@@ -213,6 +238,16 @@ class Supervisor:
         logger.warning("the process of group %s %s: it is started again", worker.group, how)
         return True
 
+    def _got_on(self, worker: Worker) -> bool:
+        """Whether the group has come further since this was asked last."""
+        before = worker.reached
+        worker.reached = 0
+        for parts in worker.group.parts.values():
+            reader = self.store.read(parts.spec.name)
+            worker.reached += sum(reader.taken(channel.name).position.ssn for channel in parts.spec.inputs)
+            worker.reached += sum(reader.head(port).last for port in parts.spec.ports)
+        return worker.reached > before
+
     def _fail(self, error: PipelineFailed) -> None:
         if self.error is None:
             self.error = error
@@ -220,7 +255,9 @@ class Supervisor:
 
     def _look_around(self) -> None:
         now = time.monotonic()
+        away, self._looked = now - self._looked, now
         for worker in self.workers.values():
+            worker.heard += away if away > AWAY else 0.0
             if worker.retry_at is not None and now >= worker.retry_at and not self._stop_asked:
                 self._start(worker)
             elif worker.tenant is not None and now - worker.heard > self._silence(worker):
@@ -228,6 +265,7 @@ class Supervisor:
                     logger.warning("group %s has no process: it waits to be brought back", worker.group)
                 else:
                     logger.warning("the process of group %s makes no report: it is killed", worker.group)
+                    worker.hangs = True
                 worker.heard = now
                 worker.tenant.kill()
             elif worker.tenant is not None and not worker.begun and now - worker.started > worker.patience:
@@ -243,8 +281,8 @@ class Supervisor:
     def _silence(self, worker: Worker) -> float:
         """How long a life may be silent: one that has not begun may be at its imports, or wait for room."""
         if worker.begun:
-            return self.silence
-        return math.inf if worker.host.patient else max(self.silence, BEGIN)
+            return self.silence * worker.slowness
+        return math.inf if worker.host.patient else max(self.silence, BEGIN) * worker.slowness
 
     def _settle(self, now: float) -> None:
         done = [w for w in self.workers.values() if w.over is not None]
@@ -290,6 +328,10 @@ class Supervisor:
             self.phase = "stopped"
 
     def _close_tenants(self) -> None:
-        for worker in self.workers.values():
-            if worker.tenant is not None:
-                worker.tenant.close()
+        """At once: each may take a few seconds."""
+        tenants = [worker.tenant for worker in self.workers.values() if worker.tenant is not None]
+        closing = [threading.Thread(target=tenant.close, name="logline-close", daemon=True) for tenant in tenants]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join()

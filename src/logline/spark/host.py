@@ -30,7 +30,7 @@ from logline.runtime.hosting import Ended, Group, Hear
 from logline.runtime.hosting import Order as Command
 from logline.runtime.processes import outcome
 from logline.spark.jobs import GroupJob, Job, PartitionJob, frame_source
-from logline.spark.slots import busy, slots
+from logline.spark.slots import busy, slots_now
 from logline.spark.source import FrameSource
 from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, orders_box, outcomes_of
 from logline.store.lmdb.environment import started
@@ -282,7 +282,7 @@ class SparkTenant:
         """Whether Spark has no room, or the task does not get off the ground."""
         spark = self._host.spark
         with contextlib.suppress(Py4JError, OSError):
-            there, taken = slots(spark), busy(spark)
+            there, taken = slots_now(spark), busy(spark)
             if there is not None and taken >= there:
                 return f"Spark has {there} slots and runs {taken} tasks; it begins when another job lets go of one"
             if time.monotonic() - self._submitted > LONG:

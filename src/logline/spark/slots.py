@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import time
 from typing import Any
 
@@ -10,27 +12,45 @@ from pyspark.sql import SparkSession
 from logline.spark.session import one_host
 from logline.spark.types import session
 
-ARRIVAL = 15.0
-"""Seconds that executors have to come, where there are none yet."""
-STEADY = 1.0
-"""Seconds without a new executor after which no more are waited for."""
+logger = logging.getLogger("logline")
+ARRIVAL = 120.0
+"""Seconds that the first executor has to come."""
+SPEAK = 5.0
+"""Seconds after which a wait is spoken of."""
+STEADY, MISSING = 1.0, 30.0
+"""Seconds without a new executor after which no more are waited for; longer if not all have come that were asked
+for."""
 
 
 def slots(spark: SparkSession) -> int | None:
-    """Tasks that can run at the same time; None if Spark gets as many executors as it needs."""
+    """Tasks that can run at the same time; None if Spark gets as many executors as it needs.
+
+    Waits for executors that have not come yet: a session is ready before they are."""
     context = spark.sparkContext
-    if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+    if _dynamic(context):
         return None
     found = _now(context)
-    if one_host(context.master) and not str(context.master).startswith("local-cluster"):
+    if one_host(context.master) and not _in_cluster(context):
         return found
-    give_up = time.monotonic() + ARRIVAL
-    since = time.monotonic()
-    while time.monotonic() < give_up and (found == 0 or time.monotonic() - since < STEADY):
+    wanted = _wanted(context)
+    began = since = time.monotonic()
+    spoken = False
+    while not wanted or found < wanted:
+        now = time.monotonic()
+        if now - since >= (ARRIVAL if not found else MISSING if wanted else STEADY):
+            break
+        if now - began > SPEAK and not spoken:
+            spoken = True
+            logger.warning("Spark has %d slots so far: more executors are waited for", found)
         time.sleep(0.1)
-        if (now := _now(context)) != found:
-            found, since = now, time.monotonic()
+        if (there := _now(context)) != found:
+            found, since = there, now
     return found
+
+
+def slots_now(spark: SparkSession) -> int | None:
+    """The same, of the executors that are there."""
+    return None if _dynamic(spark.sparkContext) else _now(spark.sparkContext)
 
 
 def active_slots() -> int | None:
@@ -43,6 +63,24 @@ def busy(spark: SparkSession) -> int:
     """Tasks that run now, of whatever job."""
     executors = spark.sparkContext._jsc.sc().statusStore().executorList(True)
     return sum(executors.apply(i).activeTasks() for i in range(executors.size()))
+
+
+def _dynamic(context: Any) -> bool:
+    return bool(context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true")
+
+
+def _in_cluster(context: Any) -> re.Match[str] | None:
+    return re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*", str(context.master))
+
+
+def _wanted(context: Any) -> int | None:
+    """Slots of all executors that were asked for, where that is known."""
+    settings = context.getConf()
+    each = int(settings.get("spark.task.cpus", "1"))
+    if local := _in_cluster(context):
+        return int(local[1]) * (int(local[2]) // each)
+    executors, cores = settings.get("spark.executor.instances"), settings.get("spark.executor.cores")
+    return int(executors) * (int(cores) // each) if executors and cores else None
 
 
 def _now(context: Any) -> int:
