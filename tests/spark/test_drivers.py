@@ -75,7 +75,9 @@ import json, sys
 from pyspark.sql import SparkSession
 import beside
 import logline as ll
+from logline.runtime.supervisor import Supervisor
 
+Supervisor.silence = 1e9  # the test kills, nobody else
 spark = SparkSession.builder.master(sys.argv[1]).config("spark.ui.enabled", "false").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 run = beside.pipeline(sys.argv[2], spark if "frame" in sys.argv else None).start("lmdb:log", durability="process")

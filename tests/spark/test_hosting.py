@@ -84,8 +84,8 @@ def test_a_nest_is_killed(spark: SparkSession, tmp_path: Path, log: str) -> None
         first = run.process("sums")
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        until(lambda: run.process("sums") not in (None, first))
-        second = run.process("sums")
+        until(lambda: run.status().operators["sums"].restarts == 1)
+        second = until(lambda: run.process("sums"))
         nest = parent(second)
         assert nest != parent(run.process("twice"))
         os.kill(nest, signal.SIGKILL)
@@ -135,6 +135,8 @@ def test_a_connection_that_a_module_makes_is_not_shared_by_lives(
         run.wait(PATIENCE)
         assert run.result("store")["n"].to_pylist() == list(range(1, EVENTS + 1))
     assert len(set(seen.read_text().split())) == 2
+    for end in (connected_module.here, connected_module.there):
+        end.close()
 
 
 def test_a_zombie_is_replaced(spark: SparkSession, tmp_path: Path, log: str, monkeypatch: pytest.MonkeyPatch) -> None:

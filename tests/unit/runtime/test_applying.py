@@ -71,17 +71,18 @@ def test_one_that_fails_for_good_is_named_and_the_log_goes_on(tmp_path: Path) ->
 def test_what_is_made_is_committed_while_more_is_made() -> None:
     """However much waits: who comes after it need not wait for all of it, and a crash does not lose it."""
     visible: list[int] = []
+    runs: list[ll.Run] = []
 
     def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
+        until(lambda: runs)
         time.sleep(0.02)  # several runs of it take longer than a commit waits for company
-        visible.append(len(log.stored(PortName("out"))))
+        visible.append(len(runs[0].log.store.read(InstanceName("map")).stored(PortName("out"))))
         return batch
 
     p = ll.Pipeline("applied")
     numbers(p).map_batches("map", slow, schema="id long").sink("store", ll.sinks.collect())
-    run = p.start(engine="inline")
-    log = run.log.store.read(InstanceName("map"))
-    run.wait()
+    runs.append(p.start(engine="inline"))
+    runs[0].wait()
     assert visible[-1] > 0
 
 

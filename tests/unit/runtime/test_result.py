@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.numbers import Waiting
 from tests.unit.runtime.taps import Tap
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 from logline.connectors import sinks, sources
 from logline.engine.spec import write_port
@@ -41,6 +42,21 @@ def ids(run: Run) -> list[int]:
     return table["id"].to_pylist() if table.num_columns else []
 
 
+def same(run: Run, wanted: list[int]) -> bool:
+    found = ids(run)
+    assert found == wanted[: len(found)]
+    return found == wanted
+
+
+def kill(run: Run, operator: str) -> None:
+    """Returns when another life is about to begin."""
+    before = run.status().operators[operator].restarts
+    pid = until(lambda: run.process(operator))
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: run.status().operators[operator].restarts > before)
+
+
 def stored(run: Run, operator: str) -> int:
     reader = run.log.store.read(InstanceName(operator))
     port: Any = write_port(OUT) if operator == "store" else "out"
@@ -66,29 +82,32 @@ def test_during_the_run_it_grows(key: str) -> None:
         assert run.result("store").num_rows == 0
         for n in range(3):
             tap.put(n, run=run)
-            while len(ids(run)) < n + 1:
-                pass  # the write and then what is known of it are on their way
-            assert ids(run) == list(range(n + 1))
+            so_far = list(range(n + 1))
+            until(partial(same, run, so_far))  # the write and then what is known of it are on their way
         tap.close_it(run)
         run.wait(PATIENCE)
     assert ids(run) == [0, 1, 2]
 
 
 def test_after_a_killed_worker(tmp_path: Path) -> None:
-    with numbers().start(f"lmdb:{tmp_path}/log", engine="processes", durability="process") as run:
-        engine: Any = run._engine
-        kills, last, aim = 0, None, 1
+    p = Pipeline("numbers")
+    p.source("ids", Waiting(tmp_path, COUNT // 2, COUNT // 2), rows=1).sink("store", sinks.collect())
+    with p.start(f"lmdb:{tmp_path}/log", engine="processes", durability="process") as run:
+
+        def seen() -> int:
+            table = run.result("store")
+            found = table["n"].to_pylist() if table.num_columns else []
+            assert found == list(range(len(found)))
+            return len(found)
+
+        for _ in range(2):
+            until(seen)
+            kill(run, "store")
+        (tmp_path / "go").touch()
         while not run._over.wait(0.002):
-            seen = ids(run)
-            assert seen == list(range(len(seen)))
-            pid = engine.pid("store")
-            if kills < 2 and len(seen) >= aim and pid not in (None, last):
-                with contextlib.suppress(ProcessLookupError):  # it has just ended
-                    os.kill(pid, signal.SIGKILL)
-                    kills, last, aim = kills + 1, pid, len(seen) + 1
-        run.wait(PATIENCE)
-    assert kills
-    assert ids(run) == list(range(COUNT))
+            seen()
+        assert run.wait(PATIENCE).operators["store"].restarts == 2
+        assert seen() == COUNT
 
 
 SCRIPT = """
