@@ -68,13 +68,27 @@ def begin(folder: Path, life: int, *options: str) -> subprocess.Popen[str]:
         )
 
 
-def changed(process: subprocess.Popen[str], until: float) -> bool:
+class Watch:
+    """Gives up on a run in which nobody has struck, and nothing was let in, for long."""
+
+    def __init__(self, folder: Path) -> None:
+        self.signs = (folder / "strikes.jsonl", folder / "allowed")
+        self.seen, self.until = -1, 0.0
+
+    def look(self) -> None:
+        seen, now = sum(path.stat().st_size for path in self.signs), time.monotonic()
+        if seen != self.seen:
+            self.seen, self.until = seen, now + PATIENCE
+        if now > self.until:
+            raise Wrong("it does not get on")
+
+
+def changed(process: subprocess.Popen[str], watch: Watch) -> bool:
     """Waits until it has ended or was stopped; whether it was stopped."""
     while process.poll() is None:
         if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
             return True
-        if time.monotonic() > until:
-            raise Wrong("it does not come to an end")
+        watch.look()
         time.sleep(0.01)
     return False
 
@@ -86,21 +100,21 @@ def struck(folder: Path) -> list[dict[str, Any]]:
 def run(folder: Path, plan: Plan) -> Counter[str]:
     """One run, from its first driver to its end: how many processes were killed, by kind. Raises if it is wrong."""
     save(folder, plan)
-    until = time.monotonic() + PATIENCE
+    watch = Watch(folder)
     rnd = Random(f"{plan.seed}/wakes")
     life, killed_drivers = 0, 0
     driver = begin(folder, life)
     started = [driver]
     try:
         while True:
-            if changed(driver, until):
+            if changed(driver, watch):
                 zombie = driver
                 driver = begin(folder, life := life + 1, "takeover")
                 started.append(driver)
                 time.sleep(rnd.random() * 1.5)  # before, while or after the other run claims the journals
                 asleep = [line["pids"] for line in struck(folder) if line.get("kind") == "takeover"][-1]
                 send([*asleep, zombie.pid], signal.SIGCONT)
-                if changed(zombie, until) or zombie.returncode != 0:
+                if changed(zombie, watch) or zombie.returncode != 0:
                     raise Wrong(f"a driver that was taken over ended with {zombie.returncode}")
             elif driver.returncode == -signal.SIGKILL:
                 killed_drivers += 1
@@ -123,7 +137,7 @@ def run(folder: Path, plan: Plan) -> Counter[str]:
 
 def nothing_left(folder: Path) -> None:
     """No process, no socket, no file that was written aside, no lease."""
-    until = time.monotonic() + 10.0
+    until = time.monotonic() + PATIENCE
     while left := processes(folder):
         send(left, signal.SIGCONT)  # one that was stopped while it began, by a driver that did not live to wake it up
         if time.monotonic() > until:

@@ -6,19 +6,36 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 import logline as ll
+from logline.connectors.parquet_source import ParquetSource
 
 FILES, ROWS, EVENT = 3, 500, 5
 EVENTS = FILES * ROWS // EVENT
+HELD = (FILES - 1) * ROWS // EVENT
+"""Events before the last file."""
 KILLS = 4
+
+
+class Held(ParquetSource):
+    """The last file only once there is a file `go`: whoever is killed before is killed midway."""
+
+    def __init__(self, path: Path, go: Path) -> None:
+        super().__init__(path)
+        self.go = go
+
+    def read(self, partition: str, offset: Any) -> Iterator[Any]:
+        while partition == self.partitions()[-1] and not self.go.exists():
+            yield None
+        yield from super().read(partition, offset)
 
 
 class Reader(threading.Thread):
@@ -54,33 +71,36 @@ class Reader(threading.Thread):
 
 
 def test_files_of_a_killed_writer(tmp_path: Path) -> None:
-    data, out = tmp_path / "data", tmp_path / "out"
+    data, out, go = tmp_path / "data", tmp_path / "out", tmp_path / "go"
     data.mkdir()
     out.mkdir()
     for n in range(FILES):
         ids = pa.array(range(n * ROWS, (n + 1) * ROWS), pa.int64())
         pq.write_table(pa.table({"id": ids}), data / f"{n}.parquet", row_group_size=70)
     p = ll.Pipeline("files")
-    p.source("ids", ll.sources.parquet(data), rows=EVENT).sink("store", ll.sinks.parquet(out))
+    p.source("ids", Held(data, go), rows=EVENT).sink("store", ll.sinks.parquet(out))
     reader = Reader(out)
     reader.start()
     kills, last, aim = 0, None, 3
     with p.start(f"lmdb:{tmp_path}/log", engine="processes", durability="process") as run:
         engine: Any = run._engine
-        until = time.monotonic() + PATIENCE
-        while not run._over.wait(0.0005) and time.monotonic() < until:
+        give_up = time.monotonic() + PATIENCE
+        while kills < KILLS:
+            assert time.monotonic() < give_up, "it does not come"
             written = sum(not name.startswith(".") for name in os.listdir(out))
             pid = engine.pid("store")
-            if kills < KILLS and written >= aim and pid not in (None, last):
+            if written >= min(aim, HELD) and pid not in (None, last):
                 os.kill(pid, signal.SIGKILL)
                 kills, last, aim = kills + 1, pid, written + 1 + 7 * kills
-        assert run.wait(0).phase == "finished"
-        assert run.status().operators["store"].restarts == kills
+            time.sleep(0.0005)  # strikes soon after a file is there: the log may not say so yet
+        until(lambda: run.status().operators["store"].restarts == KILLS)
+        go.touch()
+        assert run.wait(PATIENCE).phase == "finished"
+        assert run.status().operators["store"].restarts == KILLS
     reader.over.set()
     reader.join(PATIENCE)
     if reader.failure is not None:
         raise reader.failure
-    assert kills == KILLS
     assert reader.looks > 0
     files = sorted(out.iterdir())
     assert len(files) == EVENTS

@@ -37,7 +37,13 @@ class Job:
         self.command = ("run", write_sales(folder, go=False), "--log", self.log, "--engine", engine)
         self.child = started(*self.command)
         until((self.log / "graph.json").exists)
-        until(lambda: look(self.log).operators["blocks"].taken == 25)
+        until(self.at_rest)
+
+    def at_rest(self) -> bool:
+        """Whether it has dealt with all that there is, and has said that it runs."""
+        found = look(self.log)
+        taken = found.operators["blocks"].taken, found.operators["store"].taken
+        return (found.phase, taken) == ("running", (25, 2))
 
     def end(self) -> int:
         """Its exit code."""

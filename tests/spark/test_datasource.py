@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.waiting import until
 
 import logline as ll
 from logline.errors import BadName, DefinitionError, OptionError, SchemaError
@@ -119,11 +120,9 @@ def test_while_the_pipeline_runs(spark: SparkSession, tmp_path: Path) -> None:
     p = ll.Pipeline("endless")
     p.source("ids", Endless()).sink("store", ll.sinks.collect())
     with p.start(f"lmdb:{tmp_path}/log", engine="processes") as run:
-        deadline = dt.datetime.now(UTC) + dt.timedelta(seconds=60)
         frame = run.log.frame(spark, "store.errors")
         assert frame.count() == 0
-        while run.result("store").num_rows < 3:
-            assert dt.datetime.now(UTC) < deadline
+        until(lambda: run.result("store").num_rows == 3)
         found = load(spark, log=run.log.url, table="event_data").where("send_port is null")
         assert found.select("rows").collect()[0][0] == 3
         assert run.process("ids") is not None  # nobody was disturbed

@@ -133,10 +133,15 @@ def test_the_source_has_its_process_for_itself(spark: SparkSession) -> None:
 
 DRIVER = """
 import sys
+import time
+from pathlib import Path
 import logline as ll
 from pyspark.sql import functions as F
 
 def slow(df):
+    first = df.first()  # none where only the schema is asked for
+    while first is not None and first["id"] >= 200 and not Path(sys.argv[2]).exists():
+        time.sleep(0.01)  # the third set, and those after it
     return df.groupBy("part").agg(F.sum("id").alias("total")).coalesce(1).sortWithinPartitions("part")
 
 if __name__ == "__main__":
@@ -145,7 +150,8 @@ if __name__ == "__main__":
     spark = ll.session("frames", master="local[5,100]", **settings)
     p = ll.Pipeline("frames")
     read = p.source("rows", ll.sources.spark(spark.range(0, 600, 1, 3).selectExpr("id", "id % 5 part")), rows=20)
-    read.sql("sums", slow, ll.events(5)).sink("store", ll.sinks.collect())
+    # One at a time, those that are due together would be logged together, and two would wait for the third.
+    read.sql("sums", slow, ll.events(5), concurrency=2).sink("store", ll.sinks.collect())
     run = p.run(log, spark=spark, durability="process")
     print("RESULT", run.result("store").group_by("part").aggregate([("total", "sum")]).sort_by("part").to_pylist())
 """
@@ -158,7 +164,9 @@ def test_the_driver_is_killed_and_its_log_resumed(tmp_path: Path) -> None:
     log = f"lmdb:{tmp_path / 'log'}"
     # A cache for each: a second session there would write an archive of classes when it ends.
     first, second = ({**os.environ, "XDG_CACHE_HOME": str(tmp_path / name)} for name in ("first", "second"))
-    driver = subprocess.Popen([sys.executable, str(script), log], env=first, start_new_session=True)
+    go = tmp_path / "go"
+    command = [sys.executable, str(script), log, str(go)]
+    driver = subprocess.Popen(command, env=first, start_new_session=True)
     pids: set[int] = set()
 
     def midway() -> bool:
@@ -175,7 +183,8 @@ def test_the_driver_is_killed_and_its_log_resumed(tmp_path: Path) -> None:
         driver.send_signal(signal.SIGKILL)
         driver.wait()
     until(lambda: not any(alive(pid) for pid in pids))
-    done = subprocess.run([sys.executable, str(script), log], env=second, capture_output=True, text=True, check=True)
+    go.touch()
+    done = subprocess.run(command, env=second, capture_output=True, text=True, check=True)
     wanted: list[dict[str, Any]] = [{"part": k, "total_sum": sum(range(k, 600, 5))} for k in range(5)]
     assert f"RESULT {wanted}" in done.stdout
     assert ll.open_log(log).store.read("sums").head("out").last == 7  # type: ignore[arg-type]  # and the end

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from tests.numbers import Endless
 from tests.unit.lineage.lineage_server import LineageServer
 from tests.unit.lineage.openlineage_spec import check
-from tests.unit.lineage.pipelines import A1, A2, A3, hourly_sales
+from tests.unit.lineage.pipelines import A1, A2, A3, Each, hourly_sales
 from tests.waiting import PATIENCE, until
 
 import logline as ll
@@ -25,6 +26,7 @@ from logline.errors import OptionError, PipelineFailed
 from logline.lineage.openlineage import facets, transport
 from logline.lineage.openlineage.settings import settings
 from logline.lineage.openlineage.transport import Sender
+from logline.runtime import exporting
 from logline.runtime.exporting import Tally
 from logline.runtime.parts import parts_of
 from logline.store.address import open_store
@@ -41,10 +43,21 @@ def kinds(events: list[Json], job: str) -> list[str]:
     return [event["eventType"] for event in events if event["job"]["name"] == job]
 
 
+@pytest.fixture(autouse=True)
+def all_are_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long that takes: a run does not end before."""
+    monkeypatch.setattr(exporting, "PATIENCE", PATIENCE)
+
+
 @pytest.fixture
 def server() -> Iterator[LineageServer]:
     with LineageServer().running() as one:
         yield one
+
+
+def patient(server: LineageServer, **more: Any) -> ll.OpenLineage:
+    """A request that took too long would be made again, and counted twice."""
+    return ll.OpenLineage(server.url, timeout=timedelta(seconds=PATIENCE), **more)
 
 
 # ---- what they say --------------------------------------------------------------------------------------
@@ -209,7 +222,11 @@ _JOB = """
 import sys
 import pyarrow as pa
 import logline as ll
+from logline.runtime import exporting
 from tests.unit.lineage.test_openlineage import Counting
+from tests.waiting import PATIENCE
+
+exporting.PATIENCE = PATIENCE
 
 class Slow(Counting):
     def read(self, partition, offset):
@@ -292,7 +309,7 @@ def test_a_server_gets_them_in_order_with_the_key(
 ) -> None:
     monkeypatch.setenv("LINEAGE_KEY", "sesame")
     server.answers = [503, 429, 201, 400]
-    to = ll.OpenLineage(server.url, api_key=ll.env("LINEAGE_KEY"), namespace="shop")
+    to = patient(server, api_key=ll.env("LINEAGE_KEY"), namespace="shop")
     hourly_sales(A1, A2, A3).run("memory:to-server", engine="inline", openlineage=to)
     assert set(server.paths) == {"/api/v1/lineage"}
     assert set(server.keys) == {"Bearer sesame"}
@@ -322,14 +339,23 @@ def test_the_key_goes_to_nobody_else(server: LineageServer, monkeypatch: pytest.
     """A redirect is an answer like any other that is no yes."""
     monkeypatch.setenv("LINEAGE_KEY", "sesame")
     server.answers = [302]
-    sender = Sender(ll.OpenLineage(server.url, api_key=ll.env("LINEAGE_KEY")))
+    sender = Sender(patient(server, api_key=ll.env("LINEAGE_KEY")))
     sender.put({"first": 1}, must=True)
     sender.put({"second": 2}, must=True)
     assert sender.close(PATIENCE)
     assert server.events == [{"second": 2}]
 
 
-def test_nobody_there_does_not_matter(caplog: pytest.LogCaptureFixture) -> None:
+def test_nobody_there_does_not_matter(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The source waits until the first try has failed; the end of the run does not wait for another one."""
+    read = Each.read
+
+    def late(source: Each, partition: str, offset: Any) -> Iterator[tuple[pa.RecordBatch, int]]:
+        until(lambda: "tried again" in caplog.text)
+        yield from read(source, partition, offset)
+
+    monkeypatch.setattr(Each, "read", late)
+    monkeypatch.setattr(exporting, "PATIENCE", 0.0)
     with LineageServer().running() as gone:
         pass
     run = hourly_sales(A1, A2, A3).run("memory:nobody", engine="inline", openlineage=gone.url)
@@ -345,7 +371,7 @@ def test_when_too_many_wait_start_and_end_are_kept(
 ) -> None:
     monkeypatch.setattr(transport, "MOST", 3)
     server.open.clear()
-    sender = Sender(ll.OpenLineage(server.url))
+    sender = Sender(patient(server))
     sender.put({"n": "START"}, must=True)
     assert server.asked.wait(PATIENCE)
     for n in range(5):

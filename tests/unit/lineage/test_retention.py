@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.unit.lineage.pipelines import A1, A2, A3, hourly_sales, numbers, run
+from tests.waiting import until
 
 from logline.connectors import sinks
 from logline.errors import LogError
@@ -88,10 +89,12 @@ def test_when_its_time_is_over_everything_goes(tmp_path: Path) -> None:
     clean(log.store)
     assert stored(log, "orders") == [1, 2, 3, 4]  # with the end of the stream
     log = run(hourly_sales(A1, A2, A3, keep="1us"), f"{url}2").log
-    deadline = time.monotonic() + 30
-    while stored(log, "orders") and time.monotonic() < deadline:
+
+    def all_gone() -> bool:
         clean(log.store)
-    assert [stored(log, name) for name in ("orders", "sold", "hourly")] == [[], [], []]
+        return [stored(log, name) for name in ("orders", "sold", "hourly")] == [[], [], []]
+
+    until(all_gone)
     assert all(log.store.read(InstanceName("hourly")).inset(Serial(n)) is None for n in (1, 2, 3))
     found = log.backward("hourly:1").to_pylist()
     assert [(row["event"], row["kept"], row["ends"]) for row in found] == [("hourly:1", False, "expired")]
@@ -100,10 +103,7 @@ def test_when_its_time_is_over_everything_goes(tmp_path: Path) -> None:
 def test_queries_while_the_pipeline_runs(url: str, tmp_path: Path) -> None:
     go = tmp_path / "go"
     with steady(Steady(20, pause_at=10, go=str(go)), "7d").start(url, engine="inline") as running:
-        deadline = time.monotonic() + 60
-        while running.log.store.read(InstanceName("blocks")).head(OUT).last < 2:
-            assert time.monotonic() < deadline
-            running.status()
+        until(lambda: running.log.store.read(InstanceName("blocks")).head(OUT).last == 2)
         assert running.log.backward("blocks:2", to="orders")["event"].to_pylist() == [
             f"orders:{n}" for n in range(5, 9)
         ]
@@ -124,10 +124,8 @@ def test_a_scope_may_be_added_between_runs(url: str, tmp_path: Path) -> None:
         if scope:
             p.lineage()
         with p.start(url, engine="inline") as running:
-            deadline = time.monotonic() + 60
-            while running.log.store.read(InstanceName("store")).image().written.get("out", 0) < upto:  # type: ignore[call-overload]
-                assert time.monotonic() < deadline
-                running.status()
+            store = running.log.store.read(InstanceName("store"))
+            until(lambda: store.image().written.get("out", 0) == upto)  # type: ignore[call-overload]
             if upto == 12:
                 running.wait()
             return running.log

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 from logline.names import InstanceName
 from logline.runtime.arrivals import Arrivals
 from logline.store.lmdb.folder import LmdbStore
 
-LONG = 30.0
 HOURLY = InstanceName("hourly")
 
 
@@ -19,14 +20,14 @@ def test_an_item_wakes_a_loop_that_sleeps() -> None:
 
     def loop() -> None:
         while len(taken) < 2000:
-            arrivals.wait(LONG)
+            arrivals.wait(PATIENCE)
             taken.extend(arrivals.take())
 
     thread = threading.Thread(target=loop)
     thread.start()
     for n in range(2000):  # each may come just before, while or after the loop falls asleep
         arrivals.put(n)
-    thread.join(LONG)
+    thread.join(PATIENCE)
     assert taken == list(range(2000))
     arrivals.close()
 
@@ -37,7 +38,7 @@ def test_a_bell_wakes_it_too(tmp_path: Path) -> None:
     stop = arrivals.listen(store.bell(HOURLY), lambda: "bell")
     ringing = threading.Thread(target=lambda: [store.ring(HOURLY) for _ in range(3)])
     ringing.start()
-    arrivals.wait(LONG)
+    arrivals.wait(PATIENCE)
     ringing.join()
     assert set(arrivals.take()) == {"bell"}
     stop()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from tests.numbers import Endless
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.runtime.orders import DRIVER
@@ -42,13 +41,10 @@ def test_stop_and_drain(engine: str, what: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_restart_of_one_operator(engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with endless().start(f"lmdb:{tmp_path / 'log'}", engine=engine, durability="process") as run:
-        give_up = time.monotonic() + PATIENCE
-        while run.process("store") is None or not run.status().operators["store"].taken:
-            assert time.monotonic() < give_up
+        until(lambda: run.process("store") is not None and run.status().operators["store"].taken)
         send(tmp_path / "log", "{'do': 'restart', 'operator': 'nobody'}")
         send(tmp_path / "log", "{'do': 'restart', 'operator': 'store'}")
-        while run.status().operators["store"].restarts == 0:
-            assert time.monotonic() < give_up
+        until(lambda: run.status().operators["store"].restarts)
         assert run.status().operators["numbers"].restarts == 0
     assert "does not know: {'do': 'restart', 'operator': 'nobody'}" in caplog.text
 

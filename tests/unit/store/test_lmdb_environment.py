@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE
 
 from logline.engine.image import Step
 from logline.names import InstanceName
@@ -41,7 +42,7 @@ def in_time(work: Callable[[], None]) -> None:
     done: list[bool] = []
     thread = threading.Thread(target=lambda: (work(), done.append(True)), daemon=True)
     thread.start()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert done, "it hangs, or has failed"
 
 
