@@ -42,7 +42,7 @@ class OperatorMachine(Machine):
         """When the first run was begun whose outputs are pending."""
         self._desk_wake: int | None = None
         self._acknowledged: dict[ChannelName, int] = {}
-        self._run = min(8, spec.limits.run_events)
+        self._run = 1
         self._began = 0
         self.step = Step()
         """The step in the making: what was taken in and what came of it, until it is whole."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import cloudpickle
+import msgspec
 
 from logline.errors import ShippingError
 from logline.graph.authored import global_names, is_authored, is_ours
@@ -48,13 +49,87 @@ def check_shippable(name: str, obj: object) -> None:
     ) from error
 
 
+def ship(obj: object) -> bytes:
+    """What a worker loads with `pickle.loads`."""
+    file = io.BytesIO()
+    _Pickler(file).dump(obj)
+    return file.getvalue()
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """cloudpickle, but without its copies of open files: a worker would read a snapshot and never know."""
+    """cloudpickle, but without its copies of open files: a worker would read a snapshot and never know. And with
+    classes of a state that are written in the script itself, which go by value."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, io.TextIOWrapper | io.BufferedIOBase | io.RawIOBase) and not _standard(obj):
             raise pickle.PicklingError("an open file can't be shipped")
+        if isinstance(obj, type):
+            if _CACHE in vars(obj):
+                delattr(obj, _CACHE)  # what msgspec knows of a dataclass; it finds it out again
+            if issubclass(obj, msgspec.Struct) and obj is not msgspec.Struct and _by_value(obj):
+                return _reduce_struct(obj)
         return super().reducer_override(obj)
+
+
+_CACHE = "__msgspec_cache__"
+_CONFIG = [
+    "frozen",
+    "eq",
+    "order",
+    "array_like",
+    "gc",
+    "repr_omit_defaults",
+    "omit_defaults",
+    "forbid_unknown_fields",
+    "weakref",
+    "dict",
+    "cache_hash",
+    "tag",
+    "tag_field",
+]
+
+
+def _by_value(kind: type) -> bool:
+    """Whether a worker can't import it: a class of the script, of a function, or of a module that goes along."""
+    module = kind.__module__
+    if module == "__main__" or module.partition(".")[0] in cloudpickle.list_registry_pickle_by_value():
+        return True
+    found: Any = sys.modules.get(module)
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is not kind
+
+
+def _reduce_struct(kind: type[msgspec.Struct]) -> tuple[Any, ...]:
+    """Made anew from its fields: attributes that are set later, as cloudpickle does it, give it none."""
+    fields = [(f.name, f.type, _given(f.default), _given(f.default_factory)) for f in msgspec.structs.fields(kind)]
+    own = {
+        name: part
+        for name, part in vars(kind).items()
+        if isinstance(part, types.FunctionType | staticmethod | classmethod | property)
+    }
+    config = {name: getattr(kind.__struct_config__, name) for name in _CONFIG}
+    return _make_struct, (kind.__name__, kind.__qualname__, kind.__module__, fields, config), own, None, None, _equip
+
+
+def _given(default: Any) -> tuple[Any, ...]:
+    return () if default is msgspec.NODEFAULT else (default,)
+
+
+def _make_struct(name: str, qualname: str, module: str, fields: list[Any], config: dict[str, Any]) -> type:
+    wanted: list[Any] = []
+    for field, hint, default, factory in fields:
+        value = default or tuple(msgspec.field(default_factory=one) for one in factory)
+        wanted.append((field, hint, *value))
+    optional = [len(one) > 2 for one in wanted]
+    made = msgspec.defstruct(name, wanted, module=module, kw_only=optional != sorted(optional), **config)
+    made.__qualname__ = qualname
+    return made
+
+
+def _equip(kind: type, own: Mapping[str, Any]) -> None:
+    for name, part in own.items():
+        setattr(kind, name, part)
 
 
 def _standard(file: object) -> bool:

@@ -39,6 +39,7 @@ def decode_state(data: bytes, kind: type) -> Any:
 
 def check_state(name: str, kind: type) -> None:
     """Raises a StateError unless a fresh `State()` comes back from the log as it was."""
+    _resolve(kind, set())
     try:
         state = kind()
     except Exception as error:
@@ -56,6 +57,22 @@ def check_state(name: str, kind: type) -> None:
     if (path := _difference(state, back)) is not None:
         where = f"the field {path!r} of its state" if path else "the state"
         raise StateError(f"operator {name!r}: {where} comes back changed from the log: {_REMEDY}")
+
+
+def _resolve(hint: Any, seen: set[type]) -> None:
+    """Puts types in the place of names, as `from __future__ import annotations` leaves them: a worker to which the
+    class goes by value does not have the globals of its module."""
+    for part in getattr(hint, "__args__", ()):
+        _resolve(part, seen)
+    if not isinstance(hint, type) or hint in seen or not dataclasses.is_dataclass(hint):
+        return
+    seen.add(hint)
+    hints = _hints(hint)
+    for kind in hint.__mro__:
+        own = vars(kind).get("__annotations__", {})
+        own.update({name: hints[name] for name in own if name in hints})
+    for part in hints.values():
+        _resolve(part, seen)
 
 
 def state_fields(kind: type) -> dict[str, str]:

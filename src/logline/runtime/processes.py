@@ -17,9 +17,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
-
 from logline.errors import PipelineFailed
+from logline.graph.shipping import ship
 from logline.runtime.hosting import Ended, Group, Hear, Order
 from logline.runtime.wire import Speaker, listen
 
@@ -50,7 +49,7 @@ class ProcessHost:
             "group": group.name,
             "faults": os.environ.get("LOGLINE_FAULT", ""),
             "life": life,
-            "parts": base64.b64encode(cloudpickle.dumps(group.parts)).decode(),
+            "parts": base64.b64encode(ship(group.parts)).decode(),
         }
         if self._births is None or self._births.over:
             self._births = _Births()

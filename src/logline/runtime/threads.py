@@ -7,12 +7,12 @@ kills its process takes the driver along; the run is then resumed by whoever sta
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
 
-import cloudpickle
-
+from logline.graph.shipping import ship
 from logline.runtime.hosting import Ended, Group, Hear, Order
 from logline.runtime.inline import InlineEngine
 from logline.runtime.working import HEARTBEAT
@@ -29,7 +29,7 @@ class ThreadHost:
 
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> ThreadTenant:
         """A new thread, with copies of the user's objects that no earlier life has touched."""
-        fresh = Group(group.name, cloudpickle.loads(cloudpickle.dumps(group.parts)))
+        fresh = Group(group.name, pickle.loads(ship(group.parts)))
         return ThreadTenant(fresh, self._store, hear, ended)
 
 

@@ -19,12 +19,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import cloudpickle
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
 from logline.errors import PipelineFailed
+from logline.graph.shipping import ship
 from logline.names import InstanceName
 from logline.runtime.hosting import Ended, Group, Hear
 from logline.runtime.hosting import Order as Command
@@ -99,7 +99,7 @@ class SparkHost:
             self.run,
             group.name,
             self._log,
-            cloudpickle.dumps(dict(group.parts)),
+            ship(dict(group.parts)),
             logger.getEffectiveLevel(),
             os.environ.get("LOGLINE_FAULT", ""),
             tuple(os.path.abspath(p) for p in sys.path),

@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 import pyarrow as pa
 
+from logline.graph.shipping import ship
 from logline.names import InstanceName, PartitionName
 from logline.runtime.parent import die_with_parent, new_chance
 from logline.runtime.parts import for_partition
@@ -140,7 +140,7 @@ def _live_on(order: Order, life: int) -> dict[str, Any]:
 def _for_partition(shipped: bytes, partition: str) -> bytes:
     """The source, for a life that can read this partition alone."""
     ((name, parts),) = pickle.loads(shipped).items()
-    narrow: bytes = cloudpickle.dumps({name: for_partition(parts, PartitionName(partition) if partition else None)})
+    narrow: bytes = ship({name: for_partition(parts, PartitionName(partition) if partition else None)})
     return narrow
 
 
