@@ -143,6 +143,9 @@ class SourceMachine(Machine):
     def _on_read(self, stimulus: on.ReadGot) -> None:
         known = self.partitions[stimulus.partition]
         known.reading = False
+        if self.draining or self.stopping:
+            known.opened = False  # nobody waited for it: what is not logged was not read (R9)
+            return
         if stimulus.failure is not None:
             self._read_failed(stimulus, known)
             return
@@ -301,4 +304,9 @@ class SourceMachine(Machine):
         )
 
     def _busy(self) -> bool:
-        return any(p.reading or p.confirming for p in self.partitions.values())
+        reads = any(known.reading for known in self.partitions.values())
+        confirms = any(known.confirming for known in self.partitions.values())
+        if self.draining or self.stopping:
+            # A read lasts for as long as the source's code likes, and confirmations wait for it: the next life's.
+            return confirms and not reads
+        return reads or confirms

@@ -222,10 +222,18 @@ class InlineEngine:
     """Runs all instances until they have left, or until it is told to stop."""
 
     def __init__(
-        self, parts: Mapping[InstanceName, Parts], store: Store, lease: Lease | None = None, life: int = 0
+        self,
+        parts: Mapping[InstanceName, Parts],
+        store: Store,
+        lease: Lease | None = None,
+        life: int = 0,
+        *,
+        whole: bool = True,
     ) -> None:
-        """`life` counts the processes that died before this one."""
+        """`life` counts the processes that died before this one. If these instances are not the `whole` pipeline,
+        others say when it is drained."""
         self.store = store
+        self._whole = whole
         self.lease = lease
         self.phase: Phase = "running"
         self.error: PipelineFailed | None = None
@@ -421,7 +429,7 @@ class InlineEngine:
         if self.lease is not None and not self.lease.held():
             logger.warning("another run has taken the log over: this one ends")
             self._abandon()
-        if self.phase == "draining" and all(host.quiet() for host in self.hosts.values()):
+        if self._whole and self.drained():
             self.command("stop")
 
     def at(self, when: int, call: Callable[[], None]) -> None:
@@ -470,9 +478,12 @@ class InlineEngine:
         """The process that hosts an instance now: this one."""
         return os.getpid() if self.hosts[instance].over is None else None
 
-    def quiet(self) -> bool:
-        """Whether nobody has anything to do until something comes from outside."""
-        return self._incoming.empty and all(host.quiet() for host in tuple(self.hosts.values()))
+    def drained(self) -> bool:
+        """Whether sources were told to stop reading, and nobody has anything to do until something comes from
+        outside."""
+        return (
+            self.phase == "draining" and self._incoming.empty and all(h.quiet() for h in tuple(self.hosts.values()))
+        )
 
     def status(self) -> Status:
         """The run at this moment; numbers of a running pipeline may be a moment old."""

@@ -145,7 +145,7 @@ class Life:
         if in_order:
             if self.parts.op is not None:
                 self.parts.op.close()
-            if self.parts.source is not None:
+            if self.parts.source is not None and not any(r.inside for r in self._readings.values()):
                 self.parts.source.close()
             for target in self._opened:
                 assert self.parts.sinks is not None

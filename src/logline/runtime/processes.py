@@ -44,6 +44,7 @@ class ProcessHost:
         """A new process; called on one thread, which outlives it."""
         first = {
             "path": sys.path,
+            "argv": sys.argv,
             "log": self._log,
             "level": logger.getEffectiveLevel(),
             "group": group.name,

@@ -25,11 +25,18 @@ class Reading:
     def __init__(self, batches: Iterator[tuple[Any, Any] | None]) -> None:
         self._batches = batches
         self._kept: list[Any] = []
+        self._inside = self._closed = False
 
     def next(self) -> Any:
         """A batch with its offset, None if there is nothing now, or END."""
         if not self._kept:
-            return next(self._batches, END)
+            self._inside = True
+            try:
+                return next(self._batches, END)
+            finally:
+                self._inside = False
+                if self._closed:
+                    self._close()
         got = self._kept.pop()
         if isinstance(got, Exception):
             raise got
@@ -39,8 +46,18 @@ class Reading:
         """It came, or was raised, too late for its read action."""
         self._kept.append(got)
 
+    @property
+    def inside(self) -> bool:
+        """Whether user code is at it."""
+        return self._inside
+
     def close(self) -> None:
-        """As user code of a life that ends in order."""
+        """The life ends in order. Code that is at it, on the reader's thread, is let out first."""
+        self._closed = True
+        if not self._inside:
+            self._close()
+
+    def _close(self) -> None:
         close = getattr(self._batches, "close", None)
         if close is not None:
             close()

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from logline.errors import PipelineFailed
-from logline.names import InstanceName
+from logline.names import InstanceName, Ssn
 from logline.runtime.hosting import Ended, Group, Host, Order, Tenant
 from logline.runtime.inline import sweep
 from logline.runtime.status import OperatorStatus, Phase, Status
@@ -98,6 +98,8 @@ class Supervisor:
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stop_asked = False
         self._swept = 0.0
+        self._calm: list[Ssn] | None = None
+        """The last events of all channels when all processes were quiet."""
         self._looked = time.monotonic()
         self.workers = {group.name: Worker(group, host) for group, host in groups}
 
@@ -298,16 +300,24 @@ class Supervisor:
                         sweep(parts, self.store)
 
     def _drained(self) -> bool:
-        """Every process is quiet, and nobody has anything to take."""
+        """Every process is quiet, and nobody has anything to take. Reports are old: a process that was quiet may have
+        taken something since. So all have to say it once more, without anything new in the log meanwhile."""
         if not all(w.quiet or w.over is not None for w in self.workers.values()):
             return False
+        heads = []
         for worker in self.workers.values():
             for parts in worker.group.parts.values():
                 for channel in parts.spec.inputs:
                     taken = self.store.read(channel.receiver).taken(channel.name).position.ssn
-                    if taken < self.store.read(channel.sender).head(channel.out).last:
+                    heads.append(self.store.read(channel.sender).head(channel.out).last)
+                    if taken < heads[-1]:
                         return False
-        return True
+        if heads == self._calm:
+            return True
+        self._calm = heads
+        for worker in self.workers.values():
+            worker.quiet = False
+        return False
 
     def _tell(self, kind: Order) -> None:
         if kind == "drain" and self.phase == "running":

@@ -41,7 +41,7 @@ class ThreadTenant:
         self._store = store
         self._hear = hear
         self._ended = ended
-        self._engine = InlineEngine(group.parts, store)
+        self._engine = InlineEngine(group.parts, store, whole=False)
         self._dropped = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"logline {group.name}", daemon=True)
@@ -72,8 +72,8 @@ class ThreadTenant:
     def _report(self) -> None:
         status = self._engine.status()
         plain = {n: asdict(o) for n, o in status.operators.items()}
-        self._hear({"status": plain, "quiet": self._engine.quiet()})
-        known = {"pid": os.getpid(), "phase": status.phase, "operators": plain, "quiet": self._engine.quiet()}
+        self._hear({"status": plain, "quiet": self._engine.drained()})
+        known = {"pid": os.getpid(), "phase": status.phase, "operators": plain, "quiet": self._engine.drained()}
         self._store.put_status(self._group.name, known)
 
     @property

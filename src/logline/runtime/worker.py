@@ -27,6 +27,7 @@ def serve(commands: int, reports: int) -> None:
     if first is None:
         return
     sys.path[:] = first["path"]
+    sys.argv[:] = first["argv"]
     from logline.runtime.working import work
     from logline.store.address import open_store
 

@@ -90,11 +90,11 @@ def work(
     logger.setLevel(level)
     logger.addHandler(forward)
     try:
-        engine = InlineEngine(pickle.loads(parts), store, life=life)
+        engine = InlineEngine(pickle.loads(parts), store, life=life, whole=False)
 
         def report() -> None:
             status = engine.status()
-            quiet = engine.quiet()
+            quiet = engine.drained()
             plain = {n: {**asdict(o), "counters": dict(o.counters)} for n, o in status.operators.items()}
             say(status=plain, quiet=quiet)
             known = {"pid": os.getpid(), "phase": status.phase, "operators": plain, "quiet": quiet, "at": time.time()}

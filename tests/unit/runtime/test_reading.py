@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests.waiting import PATIENCE, until
 
 import logline as ll
+from logline.names import OUT, InstanceName
 
 FIRST = 5
 
@@ -88,6 +90,54 @@ def test_what_came_before_is_shown_within_a_while(
         (tmp_path / "go").touch()
         assert run.wait(PATIENCE).phase == "finished"
         assert numbers(run) == list(range(FIRST if then == "end" else 2 * FIRST))
+
+
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+@pytest.mark.parametrize("drain", [False, True])
+@pytest.mark.parametrize("source", [Blocking, Queue])
+def test_it_does_not_hold_up_a_stop(source: Any, drain: bool, engine: Any, tmp_path: Path) -> None:
+    """What its code gives afterwards is dropped, and read again by the next run (R9)."""
+
+    def start() -> ll.Run:
+        p = ll.Pipeline("blocking")
+        p.source("numbers", source(tmp_path, "more", gather=False)).sink("store", ll.sinks.collect())
+        return p.start(f"lmdb:{tmp_path / 'log'}", engine=engine, durability="process")
+
+    with start() as run:
+        until(lambda: len(numbers(run)) == FIRST)
+        assert run.stop(drain=drain, timeout=PATIENCE).phase == "stopped"
+        assert numbers(run) == list(range(FIRST))
+    (tmp_path / "go").touch()
+    with start() as run:
+        assert run.wait(PATIENCE).phase == "finished"
+        assert numbers(run) == list(range(2 * FIRST))
+
+
+class Steady(ll.Source):
+    """Has always more, at its own pace."""
+
+    schema = Blocking.schema
+    gather = False
+
+    def read(self, partition: str, offset: int | None) -> Iterator[Any]:
+        n = offset or 0
+        while True:
+            time.sleep(0.001)
+            yield pa.record_batch({"n": [n]}), (n := n + 1)
+
+
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_what_it_gave_flows_out_before_a_drained_run_stops(engine: Any, tmp_path: Path) -> None:
+    p = ll.Pipeline("steady")
+    steady = p.source("numbers", Steady(), within="1ms")
+    for name in ("one", "two", "three"):
+        steady = steady.map_batches(name, lambda batch: batch)
+    steady.sink("store", ll.sinks.collect())
+    with p.start(f"lmdb:{tmp_path / 'log'}", engine=engine, durability="process") as run:
+        until(lambda: len(numbers(run)) > 10)
+        assert run.stop(drain=True, timeout=PATIENCE).phase == "stopped"
+        count = run.log.store.read(InstanceName("numbers")).head(OUT).last
+        assert numbers(run) == list(range(count))
 
 
 def test_rows_that_make_no_event_are_told_while_it_blocks(tmp_path: Path) -> None:
