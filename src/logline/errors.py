@@ -7,6 +7,12 @@ definition of a pipeline come before any data moves.
 from __future__ import annotations
 
 
+def a_kind(value: object) -> str:
+    """What kind of thing was given instead: `a list`, `an int`."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 class LoglineError(Exception):
     """The base of every error that Logline raises."""
 

@@ -70,6 +70,7 @@ from logline.operators import (
 from logline.runtime import launch
 from logline.runtime.log import open_log
 from logline.runtime.progress import follow
+from logline.store.address import check_address
 
 if TYPE_CHECKING:
     from logline.runtime.replay import Replay
@@ -461,6 +462,8 @@ class Pipeline:
         `openlineage`: the run is exported as OpenLineage events to "file:PATH" or "http://HOST:PORT"; without it, to
         where the environment variable OPENLINEAGE_URL says, if it is set (`ll.OpenLineage`).
         """
+        if log is not None:
+            check_address(log)
         _one_of("engine", engine, Engine)
         _one_of("durability", durability, Durability)
         _one_of("resume", resume, Resume)

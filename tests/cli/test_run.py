@@ -119,6 +119,13 @@ def test_a_command_line_that_is_wrong(tmp_path: Path) -> None:
     assert logline("fly").returncode == 2
 
 
+def test_a_log_that_can_not_be_made_is_one_line(tmp_path: Path) -> None:
+    ran = logline("run", write_sales(tmp_path), "--log", "/proc/none/log", "--engine", "inline")
+    assert ran.returncode == 1
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("logline: the log can't be in /proc/none/log (No such file or directory")
+
+
 def test_check_says_what_can_run_and_what_can_go_on(tmp_path: Path) -> None:
     path = write_sales(tmp_path)
     said = logline("check", f"{path}:sales")

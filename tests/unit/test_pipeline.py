@@ -341,6 +341,10 @@ def test_a_pipeline_shows_itself() -> None:
         ({"engine": "inline", "durability": "none"}, "durability='none': take one of 'disk', 'process'"),
         ({"engine": "inline", "durability": "process"}, "durability= is for logs on disk"),
         ({"engine": "inline", "spark": object()}, "spark= is of no use without engine='spark'"),
+        (
+            {"spark": "local[2]"},
+            "spark='local[2]': expected a SparkSession, not a str: make one with ll.session(master=",
+        ),
     ],
 )
 def test_settings_that_are_wrong_or_not_honoured(settings: dict[str, Any], says: str) -> None:

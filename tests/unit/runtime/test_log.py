@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ from tests.unit.runtime.taps import IDS, Tap, piped, shared, start
 from tests.waiting import PATIENCE
 
 from logline.connectors import sinks, sources
-from logline.errors import BadName, Collected, LogError, PipelineFailed
+from logline.errors import BadName, Collected, LogError, OptionError, PipelineFailed
 from logline.graph.operator import Operator, Reject
 from logline.pipeline import Pipeline
 from logline.runtime.log import Log, open_log
@@ -114,6 +116,28 @@ def test_opening_a_log(key: str) -> None:
     assert repr(log) == f"Log('memory:{key}')"
     with pytest.raises(BadName, match="no table 'events'; there are event_log, event_data"):
         log.table("events")
+
+
+def test_a_log_that_is_not_in_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=f"there is no log at {tmp_path / 'absent'}: check the path"):
+        open_log(f"lmdb:{tmp_path / 'absent'}")
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        (Path("/data/log"), "not a PosixPath; did you mean 'lmdb:/data/log'?"),
+        (5, "not an int"),
+        (None, "not a NoneType"),
+    ],
+)
+def test_an_address_is_a_text(log: Any, says: str, key: str) -> None:
+    p, _, _ = piped(key)
+    for use in (open_log, p.check, lambda log: p.start(log, engine="inline"), p.run):
+        if log is None and use is not open_log:
+            continue  # a temporary one
+        with pytest.raises(OptionError, match=re.escape(f"log is an address such as 'lmdb:PATH', {says}")):
+            use(log)
 
 
 # ---- preview ----------------------------------------------------------------------------------------------
