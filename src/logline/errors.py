@@ -8,7 +8,9 @@ from __future__ import annotations
 
 
 def a_kind(value: object) -> str:
-    """What kind of thing was given instead: `a list`, `an int`."""
+    """What kind of thing was given instead: `a list`, `an int`, `None`."""
+    if value is None:
+        return "None"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 

@@ -132,6 +132,8 @@ class Reject:
 
     data: Tabular
     reason: str
+    traceback: str = ""
+    """Where the reason is an exception: its traceback."""
 
 
 Made = Emit | Write | Reject | Tabular

@@ -55,11 +55,12 @@ def test_reading_events_by_name() -> None:
     ("events", "says"),
     [
         ("orders", "does not name an event"),
+        (5, "5 does not name an event"),
         ("shop:1", "no operator 'shop'; there are orders, even, store"),
         ("even.late:1", "'even' has no port 'late'; it has out, errors"),
     ],
 )
-def test_names_of_no_event(events: str, says: str) -> None:
+def test_names_of_no_event(events: Any, says: str) -> None:
     with pytest.raises(BadName, match=says):
         picky(lineage=True).read(events)
 
@@ -128,7 +129,7 @@ def test_a_log_that_is_not_in_its_folder(tmp_path: Path) -> None:
     [
         (Path("/data/log"), "not a PosixPath; did you mean 'lmdb:/data/log'?"),
         (5, "not an int"),
-        (None, "not a NoneType"),
+        (None, "not None"),
     ],
 )
 def test_an_address_is_a_text(log: Any, says: str, key: str) -> None:
