@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_
 
 import pyarrow as pa
 
-from logline.errors import BadName, DefinitionError, GraphError, LoglineError, OptionError
+from logline.errors import BadName, DefinitionError, GraphError, LoglineError, OptionError, a_kind
 from logline.graph.connector import Sink, Source
 from logline.graph.drawing import draw_svg, draw_text
 from logline.graph.durations import keep as read_keep
@@ -50,7 +50,7 @@ from logline.graph.probe import probe
 from logline.graph.report import Report, report
 from logline.graph.sample import sample_of
 from logline.graph.schemas import schema as read_schema
-from logline.graph.validate import NAME_RULE, check_node, port_schema, validate
+from logline.graph.validate import NAME_RULE, check_declared, check_node, port_schema, validate
 from logline.lineage.openlineage.settings import OpenLineage
 from logline.lineage.openlineage.settings import settings as openlineage_settings
 from logline.names import ERRORS, IN, OUT, OperatorName, PortName, TargetName, is_word
@@ -205,6 +205,8 @@ class Stream:
         **options: Unpack[Options],
     ) -> Stream:
         """A custom operator with one input port; the stream is its first output port."""
+        if isinstance(op, Operator):
+            check_declared(name, op)
         inputs = tuple(getattr(op, "inputs", (IN,)))
         if len(inputs) != 1:
             raise GraphError(
@@ -245,6 +247,9 @@ class Stream:
 
     def preview(self, rows: int = 20) -> pa.Table:
         """The first rows of a sample, computed in this process: no log, and nothing is written."""
+        asked: object = rows
+        if not isinstance(asked, int) or isinstance(asked, bool):
+            raise OptionError(f"preview(rows={rows!r}): ask for a whole number of rows, for example 20")
         if rows < 1:
             raise OptionError(f"preview(rows={rows}): ask for at least one row")
         sample = sample_of(self.pipeline.graph(), self.operator)
@@ -303,6 +308,8 @@ class Pipeline:
             raise OptionError(
                 f"operator {name!r}: by= is not honoured yet: it splits events over replicas, and there is only one"
             )
+        _check_mapping(name, "inputs", inputs, '{"in": stream}')
+        _check_mapping(name, "targets", targets or {}, '{"audit": sink}')
         resolved = resolve(name, "operator", options, also=("accept",) if targets else ())
         return self._add(name, op, {port: (stream,) for port, stream in inputs.items()}, resolved, targets)
 
@@ -345,6 +352,7 @@ class Pipeline:
             raise DefinitionError(
                 f"operator {name!r}: {op!r} is not an Operator: make an instance of a subclass of Operator"
             )
+        check_declared(name, op)
         ports = tuple(PortName(port) for port in op.inputs)
         for port, streams in inputs.items():
             if port not in ports:
@@ -524,6 +532,11 @@ def _outputs(name: str, op: Operator[Any, Any], inputs: Mapping[str, Sequence[St
         for port, streams in inputs.items()
     }
     declared = _made(name, op.schemas, schemas)
+    if not isinstance(declared, Mapping):
+        raise DefinitionError(
+            f"operator {name!r}: schemas() of {type(op).__name__} gave {a_kind(declared)}: "
+            'return a mapping of output ports to schemas, as in {"out": "id long"}'
+        )
     if ERRORS in declared:
         raise GraphError(f"operator {name!r}: the port 'errors' is Logline's own: give your output port another name")
     outputs = {PortName(port): _made(name, read_schema, like) for port, like in declared.items()}
@@ -536,6 +549,13 @@ def _made(name: str, make: Callable[..., M], *args: Any, **more: Any) -> M:
         return make(*args, **more)
     except LoglineError as error:
         raise type(error)(f"operator {name!r}: {error}") from error
+
+
+def _check_mapping(name: str, option: str, value: object, form: str) -> None:
+    if not isinstance(value, Mapping):
+        raise DefinitionError(
+            f"operator {name!r}: {option}= is {a_kind(value)}: write a mapping, as in {option}={form}"
+        )
 
 
 def _is_name(value: object) -> bool:
