@@ -296,7 +296,7 @@ class Desk:
     def _assign(self, channel: ChannelName, event: Event, intake: Intake) -> Iterable[tuple[InsetId, Any]] | None:
         try:
             ids = self.op.assign(event, self._ctx)
-            pairs = dict(ids) if isinstance(ids, Mapping) else dict.fromkeys(ids)
+            pairs = self._pairs(ids)
             for inset in pairs:
                 check_inset(inset)
         except Exception as error:
@@ -314,6 +314,26 @@ class Desk:
             intake.failed.append((serial, failure_of(error)))
             return None
         return pairs.items()
+
+    def _pairs(self, ids: Any) -> dict[InsetId, Any]:
+        """The ids that `assign` gave, each with its note."""
+        kind = type(ids)
+        if kind is not list and kind is not tuple:
+            if kind is dict or isinstance(ids, Mapping):
+                return dict(ids)
+            if isinstance(ids, str) or not isinstance(ids, Iterable):
+                raise TypeError(self._wrong_ids(ids))
+            ids = list(ids)  # the code of a generator runs here
+        try:
+            return dict.fromkeys(ids)
+        except TypeError as error:
+            raise TypeError(f"{self._wrong_ids(ids)} ({error})") from None
+
+    def _wrong_ids(self, ids: object) -> str:
+        return (
+            f"{type(self.op).__name__}.assign() returned {ids!r:.80}: return a list of set ids, as in ['a'] or "
+            "[('a', 7)], or a mapping of ids to notes; [] for none"
+        )
 
     def _open_set(self, inset: InsetId, intake: Intake) -> Serial:
         self._serial = serial = Serial(self._serial + 1)
