@@ -20,6 +20,8 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from logline.errors import a_kind
+
 Guarantee = Literal["positioned", "guarded", "named", "at_least_once"]
 
 
@@ -67,6 +69,17 @@ class Source(ABC):
 
     def close(self) -> None:
         """At the end of a life that ends in order."""
+
+
+def is_read_item(item: object) -> bool:
+    """Whether it is a batch with its offset. A record batch of two columns can be taken apart as well as a pair."""
+    return isinstance(item, tuple | list) and len(item) == 2
+
+
+def no_read_item(item: object, source: str) -> TypeError:
+    """What to say of anything else that `read` has yielded."""
+    what = f"{a_kind(item)} of {len(item)}" if isinstance(item, tuple | list) else a_kind(item)
+    return TypeError(f"read() of {source} must yield (batch, offset) or None, and it yielded {what}")
 
 
 class Sink(ABC):

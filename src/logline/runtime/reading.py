@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from logline.engine import codec
 from logline.engine import stimuli as on
+from logline.graph.connector import is_read_item, no_read_item
 from logline.names import PartitionName
 from logline.runtime.parts import Parts
 
@@ -29,11 +30,19 @@ class Reading:
     def next(self) -> Any:
         """A batch with its offset, None if there is nothing now, or END."""
         if not self._kept:
-            return next(self._batches, END)
+            got: Any = next(self._batches, END)
+            if got is None or got is END or is_read_item(got):
+                return got
+            raise no_read_item(got, self._source())
         got = self._kept.pop()
         if isinstance(got, Exception):
             raise got
         return got
+
+    def _source(self) -> str:
+        """A generator knows whose it is: `Orders.read`."""
+        owner, _, method = getattr(self._batches, "__qualname__", "").rpartition(".")
+        return f"source {owner.rpartition('.')[2]}" if owner and method == "read" else "the source"
 
     def keep(self, got: Any) -> None:
         """It came, or was raised, too late for its read action."""
