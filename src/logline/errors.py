@@ -74,6 +74,14 @@ class Collected(LogError):
 class LogInUse(LogError):
     """Another run holds the log's lease; `takeover=True` fences it."""
 
+    def __init__(self, what: str) -> None:
+        """`what`: which log, and who holds it. What to do is another thing on the command line."""
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what}: stop that run, or start with takeover=True to fence it off"
+
 
 class PipelineChanged(LogError):
     """The pipeline differs from the log's beyond what a resume allows (R14)."""

@@ -99,10 +99,7 @@ class LmdbLease:
         with _turn(folder / "lease"):
             holder = read_json(self._note)
             if holder is not None and not takeover and _locked(folder / f"lease.{holder['run']}"):
-                raise LogInUse(
-                    f"the log {folder} is in use by run {holder['run']} (process {holder['pid']}): "
-                    "stop that run, or start with takeover=True to fence it off"
-                )
+                raise LogInUse(f"the log {folder} is in use by run {holder['run']} (process {holder['pid']})")
             self._file: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
             write_aside(self._note, {"run": run, "pid": os.getpid()})
