@@ -76,3 +76,14 @@ def test_an_error_of_a_generator_is_its_own() -> None:
         pytest.raises(ll.PipelineFailed, match="TypeError: mine"),
     ):
         op.send(BATCH)
+
+
+class Meddling(Assigned):
+    def assign(self, event: ll.Event, ctx: Any) -> Any:
+        event.note = 5  # type: ignore[misc]
+        return ["a"]
+
+
+def test_an_event_is_frozen() -> None:
+    with ll.testing.drive(Meddling([]), crashes=False) as op, pytest.raises(ll.PipelineFailed, match="immutable"):
+        op.send(BATCH)
