@@ -97,6 +97,9 @@ def test_retried_and_dropped_while_it_does_not_run(make: Any, errors: int, wante
         until(lambda: run.status().operators["sums"].taken == 10 and run.log.errors().num_rows == errors)
     names = run.log.errors()["event"].to_pylist()
     lost = run.log.errors()["events"].to_pylist()[0]
+    for error in run.log.errors().to_pylist():  # alike, whoever set it aside
+        assert error["reason"].startswith("ValueError: ") and "\n" not in error["reason"]
+        assert error["traceback"].startswith("Traceback") and error["reason"] in error["traceback"]
     (tmp_path / "fixed").touch()
     (tmp_path / "go").touch()
     assert counted(run) == (errors, errors)
