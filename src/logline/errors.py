@@ -7,6 +7,14 @@ definition of a pipeline come before any data moves.
 from __future__ import annotations
 
 
+def a_kind(value: object) -> str:
+    """What kind of thing was given instead: `a list`, `an int`, `None`."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 class LoglineError(Exception):
     """The base of every error that Logline raises."""
 
@@ -65,6 +73,14 @@ class Collected(LogError):
 
 class LogInUse(LogError):
     """Another run holds the log's lease; `takeover=True` fences it."""
+
+    def __init__(self, what: str) -> None:
+        """`what`: which log, and who holds it. What to do is another thing on the command line."""
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what}: stop that run, or start with takeover=True to fence it off"
 
 
 class PipelineChanged(LogError):

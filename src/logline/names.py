@@ -73,9 +73,9 @@ def port_name(instance: InstanceName, port: PortName) -> str:
     return f"{instance}.{port}"
 
 
-def parse_events(text: str) -> EventRange:
+def parse_events(text: object) -> EventRange:
     """Reads `orders:17`, `hourly.late:3` or `hourly:12..40`."""
-    match = _EVENTS.match(text.strip())
+    match = _EVENTS.match(text.strip()) if isinstance(text, str) else None
     if match is None:
         raise BadName(
             f"{text!r} does not name an event: write operator[/replica][.port]:ssn, "

@@ -30,6 +30,7 @@ pipeline 'sales'
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +39,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_
 
 import pyarrow as pa
 
-from logline.errors import BadName, DefinitionError, GraphError, LoglineError, OptionError
+from logline.errors import BadName, DefinitionError, GraphError, LoglineError, OptionError, a_kind
 from logline.graph.connector import Sink, Source
 from logline.graph.drawing import draw_svg, draw_text
 from logline.graph.durations import keep as read_keep
@@ -50,7 +51,7 @@ from logline.graph.probe import probe
 from logline.graph.report import Report, report
 from logline.graph.sample import sample_of
 from logline.graph.schemas import schema as read_schema
-from logline.graph.validate import NAME_RULE, check_node, port_schema, validate
+from logline.graph.validate import NAME_RULE, check_declared, check_node, port_schema, validate
 from logline.lineage.openlineage.settings import OpenLineage
 from logline.lineage.openlineage.settings import settings as openlineage_settings
 from logline.names import ERRORS, IN, OUT, OperatorName, PortName, TargetName, is_word
@@ -70,6 +71,7 @@ from logline.operators import (
 from logline.runtime import launch
 from logline.runtime.log import open_log
 from logline.runtime.progress import follow
+from logline.store.address import check_address
 
 if TYPE_CHECKING:
     from logline.runtime.replay import Replay
@@ -82,6 +84,7 @@ Resume = Literal["auto", "never", "must"]
 Until = Literal["end", "now"]
 Keep = Duration | tuple[Duration, str]
 """How long lineage is kept: a time, a size, or one of each."""
+logger = logging.getLogger("logline")
 M = TypeVar("M")
 
 
@@ -204,6 +207,8 @@ class Stream:
         **options: Unpack[Options],
     ) -> Stream:
         """A custom operator with one input port; the stream is its first output port."""
+        if isinstance(op, Operator):
+            check_declared(name, op)
         inputs = tuple(getattr(op, "inputs", (IN,)))
         if len(inputs) != 1:
             raise GraphError(
@@ -244,6 +249,9 @@ class Stream:
 
     def preview(self, rows: int = 20) -> pa.Table:
         """The first rows of a sample, computed in this process: no log, and nothing is written."""
+        asked: object = rows
+        if not isinstance(asked, int) or isinstance(asked, bool):
+            raise OptionError(f"preview(rows={rows!r}): ask for a whole number of rows, for example 20")
         if rows < 1:
             raise OptionError(f"preview(rows={rows}): ask for at least one row")
         sample = sample_of(self.pipeline.graph(), self.operator)
@@ -302,6 +310,8 @@ class Pipeline:
             raise OptionError(
                 f"operator {name!r}: by= is not honoured yet: it splits events over replicas, and there is only one"
             )
+        _check_mapping(name, "inputs", inputs, '{"in": stream}')
+        _check_mapping(name, "targets", targets or {}, '{"audit": sink}')
         resolved = resolve(name, "operator", options, also=("accept",) if targets else ())
         return self._add(name, op, {port: (stream,) for port, stream in inputs.items()}, resolved, targets)
 
@@ -344,6 +354,7 @@ class Pipeline:
             raise DefinitionError(
                 f"operator {name!r}: {op!r} is not an Operator: make an instance of a subclass of Operator"
             )
+        check_declared(name, op)
         ports = tuple(PortName(port) for port in op.inputs)
         for port, streams in inputs.items():
             if port not in ports:
@@ -461,6 +472,8 @@ class Pipeline:
         `openlineage`: the run is exported as OpenLineage events to "file:PATH" or "http://HOST:PORT"; without it, to
         where the environment variable OPENLINEAGE_URL says, if it is set (`ll.OpenLineage`).
         """
+        if log is not None:
+            check_address(log)
         _one_of("engine", engine, Engine)
         _one_of("durability", durability, Durability)
         _one_of("resume", resume, Resume)
@@ -502,6 +515,7 @@ class Pipeline:
             follow(run, self.name)
         except KeyboardInterrupt:
             run.stop()
+            logger.warning("pipeline %r was stopped by Ctrl-C; it goes on from its log", self.name)
         return run
 
 
@@ -521,6 +535,11 @@ def _outputs(name: str, op: Operator[Any, Any], inputs: Mapping[str, Sequence[St
         for port, streams in inputs.items()
     }
     declared = _made(name, op.schemas, schemas)
+    if not isinstance(declared, Mapping):
+        raise DefinitionError(
+            f"operator {name!r}: schemas() of {type(op).__name__} gave {a_kind(declared)}: "
+            'return a mapping of output ports to schemas, as in {"out": "id long"}'
+        )
     if ERRORS in declared:
         raise GraphError(f"operator {name!r}: the port 'errors' is Logline's own: give your output port another name")
     outputs = {PortName(port): _made(name, read_schema, like) for port, like in declared.items()}
@@ -533,6 +552,13 @@ def _made(name: str, make: Callable[..., M], *args: Any, **more: Any) -> M:
         return make(*args, **more)
     except LoglineError as error:
         raise type(error)(f"operator {name!r}: {error}") from error
+
+
+def _check_mapping(name: str, option: str, value: object, form: str) -> None:
+    if not isinstance(value, Mapping):
+        raise DefinitionError(
+            f"operator {name!r}: {option}= is {a_kind(value)}: write a mapping, as in {option}={form}"
+        )
 
 
 def _is_name(value: object) -> bool:

@@ -33,7 +33,11 @@ def test_errors_are_listed_shown_retried_and_dropped(tmp_path: Path) -> None:
     assert logline("errors", log, "drop", "all").stdout == "priced.errors:2 is dropped\n"
     assert json.loads(logline("errors", log, "--format", "json").stdout) == []
     assert logline("errors", log, "retry").returncode == 2
-    missing = logline("errors", log, "retry", "priced:9")
+    other = logline("errors", log, "retry", "priced:1")
+    assert (
+        other.returncode == 1 and "named as priced.errors:1, and log.errors() or `logline errors LOG`" in other.stderr
+    )
+    missing = logline("errors", log, "retry", "priced.errors:9")
     assert missing.returncode == 1 and "has put out 1..2" in missing.stderr
     (tmp_path / "go").touch()
     _, said = child.communicate(timeout=PATIENCE)

@@ -37,7 +37,9 @@ def test_what_a_script_began_the_command_line_goes_on_with(tmp_path: Path) -> No
     assert ran.returncode == 0, ran.stderr
     assert "nothing is run twice" in ran.stderr and "has changed" not in ran.stderr
     refused = logline("run", path, "--log", tmp_path / "log", "--engine", "inline", "--fresh")
-    assert refused.returncode == 1 and "has been used" in refused.stderr
+    assert refused.returncode == 1
+    assert f"--fresh: the log lmdb:{tmp_path / 'log'} has been used by pipeline 'sales'" in refused.stderr
+    assert "leave --fresh out to go on with it" in refused.stderr and "resume" not in refused.stderr
 
 
 def test_ctrl_c_stops_it_in_order_and_the_next_run_goes_on(tmp_path: Path) -> None:
@@ -116,7 +118,16 @@ def test_a_command_line_that_is_wrong(tmp_path: Path) -> None:
     assert logline("run", tmp_path / "none.py").returncode == 2
     assert logline("run", write_sales(tmp_path), "--engine", "steam").returncode == 2
     assert logline("run", tmp_path / "sales.py", "--engine", "inline", "--master", "local[2]").returncode == 2
+    without = logline("run", tmp_path / "sales.py", "--engine", "processes")
+    assert without.returncode == 2 and "--log lmdb:PATH" in without.stderr
     assert logline("fly").returncode == 2
+
+
+def test_a_log_that_can_not_be_made_is_one_line(tmp_path: Path) -> None:
+    ran = logline("run", write_sales(tmp_path), "--log", "/proc/none/log", "--engine", "inline")
+    assert ran.returncode == 1
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("logline: the log can't be in /proc/none/log (No such file or directory")
 
 
 def test_check_says_what_can_run_and_what_can_go_on(tmp_path: Path) -> None:

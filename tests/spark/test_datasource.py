@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from tests.waiting import until
 
@@ -205,7 +206,7 @@ def test_a_type_that_spark_lacks_is_refused_by_name(spark: SparkSession) -> None
 )
 def test_a_wrong_option_is_named(options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        datasource.LogSource(options)
+        datasource.LogSource(options).schema()
 
 
 def test_spark_shows_what_is_wrong(spark: SparkSession, log: ll.Log, tmp_path: Path) -> None:
@@ -232,3 +233,9 @@ def test_a_column_of_the_same_name_is_not_hidden(spark: SparkSession) -> None:
     log = p.run(engine="inline").log
     with pytest.raises(OptionError, match=r"option 'names': ids\.out has a column 'ssn' of its own"):
         log.frame(spark, "ids", names=True)
+
+
+def test_nothing_can_be_written(spark: SparkSession, log: ll.Log) -> None:
+    for options in ({}, {"log": log.url, "port": "orders"}):
+        with pytest.raises(PySparkException, match="the format 'logline' only reads"):
+            spark.range(1).write.format("logline").options(**options).mode("append").save()

@@ -251,6 +251,41 @@ def test_things_of_the_wrong_kind() -> None:
     assert "the target 'out' is a list, not a Sink" in refused(DefinitionError, orders.sink, "s", [])
 
 
+@pytest.mark.parametrize(
+    ("word", "value", "form"),
+    [
+        ("inputs", "in", 'as a tuple, as in inputs = ("in",)'),
+        ("inputs", None, 'as a tuple, as in inputs = ("in",)'),
+        ("inputs", (1,), 'as a tuple, as in inputs = ("in",)'),
+        ("outputs", ["out"], 'outputs = {"out": "id long"}'),
+        ("outputs", "id long", 'outputs = {"out": "id long"}'),
+        ("time", "at", 'time = {"in": "at"}'),
+        ("depends", ["item"], 'depends = {"item": "item"}'),
+    ],
+)
+def test_class_variables_of_another_form(word: str, value: Any, form: str) -> None:
+    p, orders = sales()
+    wrong = type("Wrong", (Split,), {word: value})()
+    for message in (
+        refused(DefinitionError, orders.apply, "w", wrong),
+        refused(DefinitionError, p.operator, "w", wrong, {"in": orders}),
+    ):
+        assert message.startswith(f"operator 'w': {word} of Wrong is {value!r}: ")
+        assert form in message
+
+
+def test_arguments_that_are_no_mapping() -> None:
+    p, orders = sales()
+    wrong = type("Wrong", (Split,), {"schemas": lambda self, inputs: ["out"]})()
+    assert "schemas() of Wrong gave a list: return a mapping" in refused(DefinitionError, orders.apply, "w", wrong)
+    assert "operator 's': inputs= is a list: write a mapping, as in inputs={\"in\": stream}" in refused(
+        DefinitionError, p.operator, "s", Split(), [orders]
+    )
+    assert 'targets= is a Collect: write a mapping, as in targets={"audit": sink}' in refused(
+        DefinitionError, orders.apply, "s", Split(), targets=sinks.collect()
+    )
+
+
 def test_by_is_not_honoured_yet() -> None:
     _, orders = sales()
     assert "by= is not honoured yet" in refused(OptionError, orders.apply, "s", Split(), by=["item"])
@@ -341,6 +376,10 @@ def test_a_pipeline_shows_itself() -> None:
         ({"engine": "inline", "durability": "none"}, "durability='none': take one of 'disk', 'process'"),
         ({"engine": "inline", "durability": "process"}, "durability= is for logs on disk"),
         ({"engine": "inline", "spark": object()}, "spark= is of no use without engine='spark'"),
+        (
+            {"spark": "local[2]"},
+            "spark='local[2]': expected a SparkSession, not a str: make one with ll.session(master=",
+        ),
     ],
 )
 def test_settings_that_are_wrong_or_not_honoured(settings: dict[str, Any], says: str) -> None:
@@ -353,6 +392,7 @@ def test_settings_that_are_wrong_or_not_honoured(settings: dict[str, Any], says:
 def test_preview_wants_a_row() -> None:
     _, orders = sales()
     assert "ask for at least one row" in refused(OptionError, orders.preview, 0)
+    assert "preview(rows='5'): ask for a whole number" in refused(OptionError, orders.preview, "5")
 
 
 @pytest.mark.parametrize("name", ["join", "stateful"])

@@ -24,7 +24,7 @@ from logline.cli.replay import replay
 from logline.cli.run import check, run
 from logline.cli.show import show
 from logline.cli.status import status
-from logline.errors import LoglineError
+from logline.errors import LogInUse, LoglineError
 
 
 class Commands(TyperGroup):
@@ -33,6 +33,10 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except LogInUse as error:
+            also = ", or fence it off with --takeover" if ctx.invoked_subcommand == "run" else " first"
+            complain(f"{error.what}: stop that run, with `logline stop LOG`{also}")
+            raise typer.Exit(1) from None
         except LoglineError as error:
             complain(str(error))
             raise typer.Exit(1) from None

@@ -49,6 +49,11 @@ def run(
     from logline.cli.load import load_pipeline
     from logline.runtime.progress import follow, line
 
+    url = None if log is None else log_url(log)
+    if fresh and url is not None:
+        _refuse_used(url)
+    if engine == "processes" and (url is None or not url.startswith("lmdb:")):
+        raise typer.BadParameter("--engine processes needs a log that processes can share: --log lmdb:PATH")
     pipeline = load_pipeline(file)
     settings: dict[str, Any] = {"durability": durability, "until": until, "takeover": takeover}
     settings["openlineage"] = openlineage
@@ -57,9 +62,23 @@ def run(
 
         settings["spark"] = session(pipeline.name, master=master)
     resume: Literal["never", "auto"] = "never" if fresh else "auto"
-    with pipeline.start(None if log is None else log_url(log), engine=engine, resume=resume, **settings) as run:
+    with pipeline.start(url, engine=engine, resume=resume, **settings) as run:
         follow(run, pipeline.name)
         print(line(pipeline.name, run.status()))
+
+
+def _refuse_used(url: str) -> None:
+    """Said here in the words of the command line; `resume="never"` holds it in any case."""
+    from logline.errors import LogError
+    from logline.store.address import find_store
+
+    store = find_store(url)
+    meta = None if store is None else store.meta()
+    if meta is not None:
+        raise LogError(
+            f"--fresh: the log {url} has been used by pipeline {meta.pipeline!r}: "
+            "say --log with another one, or leave --fresh out to go on with it"
+        )
 
 
 def check(

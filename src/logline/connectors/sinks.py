@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from logline.errors import GuaranteeError, LogError, OptionError
 from logline.graph.connector import Guarantee, Sink
+from logline.graph.functions import check_takes
 
 if TYPE_CHECKING:
     from logline.connectors.parquet_sink import Compression, ParquetSink
@@ -106,6 +107,7 @@ class Call(Sink):
     def __init__(self, fn: WriteFn, guarantee: Guarantee) -> None:
         if inspect.iscoroutinefunction(fn) or not callable(fn):
             raise OptionError("call() takes a plain function fn(batch, number, write_id)")
+        check_takes(fn, "call()", "batch", "number", "write_id")
         if guarantee not in self._GUARANTEES:
             raise OptionError(f"guarantee={guarantee!r}: use {', '.join(self._GUARANTEES)}")
         if guarantee == "positioned":

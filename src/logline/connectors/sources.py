@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from logline.errors import DefinitionError, SchemaError
+from logline.errors import DefinitionError, SchemaError, a_kind
 from logline.graph.connector import Source
+from logline.graph.functions import check_takes
 from logline.graph.operator import SchemaLike, Tabular, is_tabular
 from logline.graph.schemas import schema as read_schema
 from logline.graph.schemas import to_batches, to_table
@@ -45,6 +46,8 @@ class Batches(Source):
             raise DefinitionError(
                 f"batches() takes a list of tables or a function that gives them, not a {type(data).__name__}"
             )
+        elif callable(data):
+            check_takes(data, "batches()")
         self._data = data
         self.schema = self._first() if schema is None else read_schema(schema)
         if not callable(data):
@@ -63,7 +66,14 @@ class Batches(Source):
         return f"batches({len(self._data)} in a list)"
 
     def _tables(self) -> Iterable[Tabular]:
-        return self._data() if callable(self._data) else self._data
+        if not callable(self._data):
+            return self._data
+        made: object = self._data()
+        if is_tabular(made) or not isinstance(made, Iterable):
+            raise DefinitionError(
+                f"the function of batches() gave {a_kind(made)}; it gives an iterable of tables, a list for example"
+            )
+        return made
 
     def _batch(self, table: Tabular) -> pa.RecordBatch:
         (batch,) = to_batches(table, self.schema, "batches()")

@@ -24,6 +24,7 @@ from logline.engine.image import Image, Member, Output, Timer, own_id, unassigne
 from logline.engine.results import Failure
 from logline.engine.spec import ChannelSpec, InstanceSpec
 from logline.engine.stimuli import Intake
+from logline.errors import BadName, StateError, a_kind
 from logline.graph.operator import Cause, Clock, Context, Event, Operator
 from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
 
@@ -62,6 +63,10 @@ class Services:
     """Tests: what `ctx.call` gives, by the name of the function: a value, or a function to call instead."""
     rejected: Callable[[Any], Any] = lambda payload: payload
     """The rows of an event on port `errors`."""
+
+
+USER_ERRORS = (Exception, SystemExit)
+"""What user code may raise: a script that was made a function may call `sys.exit`."""
 
 
 class UserError(Exception):
@@ -135,9 +140,13 @@ class DeskContext(Context[Any]):
 
     def fire(self, inset: InsetId, *, at: datetime | None = None, clock: Clock = "event") -> None:
         check_inset(inset)
+        if clock not in ("event", "wall"):
+            raise ValueError(f"fire({inset!r}, clock={clock!r}): take one of 'event', 'wall'")
         if at is None:
             self.fires.append((inset, None, clock))
             return
+        if not isinstance(at, datetime):
+            raise TypeError(f"fire({inset!r}, at={at!r}): give a datetime with a time zone, not {a_kind(at)}")
         if at.tzinfo is None:
             raise TypeError(f"fire({inset!r}, at={at!r}): give a time zone, for example datetime.timezone.utc")
         if clock == "event" and self._desk.clock is None:
@@ -296,10 +305,10 @@ class Desk:
     def _assign(self, channel: ChannelName, event: Event, intake: Intake) -> Iterable[tuple[InsetId, Any]] | None:
         try:
             ids = self.op.assign(event, self._ctx)
-            pairs = dict(ids) if isinstance(ids, Mapping) else dict.fromkeys(ids)
+            pairs = self._pairs(ids)
             for inset in pairs:
                 check_inset(inset)
-        except Exception as error:
+        except USER_ERRORS as error:
             if self._strict:
                 raise UserError(failure_of(error), event.name) from error
             self._ctx.fires.clear()
@@ -315,6 +324,26 @@ class Desk:
             return None
         return pairs.items()
 
+    def _pairs(self, ids: Any) -> dict[InsetId, Any]:
+        """The ids that `assign` gave, each with its note."""
+        kind = type(ids)
+        if kind is not list and kind is not tuple:
+            if kind is dict or isinstance(ids, Mapping):
+                return dict(ids)
+            if isinstance(ids, str) or not isinstance(ids, Iterable):
+                raise TypeError(self._wrong_ids(ids))
+            ids = list(ids)  # the code of a generator runs here
+        try:
+            return dict.fromkeys(ids)
+        except TypeError as error:
+            raise TypeError(f"{self._wrong_ids(ids)} ({error})") from None
+
+    def _wrong_ids(self, ids: object) -> str:
+        return (
+            f"{type(self.op).__name__}.assign() returned {ids!r:.80}: return a list of set ids, as in ['a'] or "
+            "[('a', 7)], or a mapping of ids to notes; [] for none"
+        )
+
     def _open_set(self, inset: InsetId, intake: Intake) -> Serial:
         self._serial = serial = Serial(self._serial + 1)
         self._open[inset] = serial
@@ -327,7 +356,7 @@ class Desk:
         try:
             known.acc = self.op.update(inset, known.acc, event if note is None else event.with_note(note))
             return True
-        except Exception as error:
+        except USER_ERRORS as error:
             self._failed(serial, inset, error, event, intake)
             return False
 
@@ -335,11 +364,13 @@ class Desk:
         inset = known.name()
         try:
             return bool(self.op.ready(inset, known.acc, self._ctx))
-        except Exception as error:
+        except USER_ERRORS as error:
             self._failed(serial, inset, error, None, intake)
             return False
 
-    def _failed(self, serial: Serial, inset: InsetId, error: Exception, event: Event | None, intake: Intake) -> None:
+    def _failed(
+        self, serial: Serial, inset: InsetId, error: BaseException, event: Event | None, intake: Intake
+    ) -> None:
         if self._strict:
             raise UserError(failure_of(error), event.name if event else "") from error
         if self._open.get(inset) == serial:
@@ -391,7 +422,11 @@ class Desk:
 
     def has_ended(self, port: PortName) -> bool:
         """Whether every channel into the port has ended."""
-        return all(c.name in self.ended for c in self.spec.inputs if c.port == port)
+        channels = [c.name for c in self.spec.inputs if c.port == port]
+        if not channels:
+            known = ", ".join(dict.fromkeys(repr(str(c.port)) for c in self.spec.inputs))
+            raise BadName(f"ended({str(port)!r}): {type(self.op).__name__} has no such input port; it has {known}")
+        return all(name in self.ended for name in channels)
 
     # ---- what is reported -----------------------------------------------------------------------------
 
@@ -406,7 +441,10 @@ class Desk:
     def _note_state(self, intake: Intake) -> None:
         if self.op.State is None:
             return
-        encoded = self.services.encode_state(self.state)
+        try:
+            encoded = self.services.encode_state(self.state)
+        except Exception as error:
+            raise UserError(failure_of(StateError(f"its state can't be logged: {error}"))) from error
         if encoded != self._encoded:
             self._encoded = intake.state = encoded
 

@@ -20,6 +20,8 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from logline.errors import a_kind
+
 Guarantee = Literal["positioned", "guarded", "named", "at_least_once"]
 
 
@@ -46,7 +48,8 @@ class Source(ABC):
     def read(self, partition: str, offset: Any) -> Iterator[tuple[pa.RecordBatch, Any] | None]:
         """Yields (batch, offset after it), or None for "nothing now"; ends when the partition has ended.
 
-        `offset` is None at first, later what was yielded last with a logged batch.
+        `offset` is None at first, later what was yielded last with a logged batch. It may block: what it yielded
+        before is shown meanwhile, and a stop does not wait for it. Other partitions and `confirm` do.
         """
 
     def confirm(self, partition: str, ids: Sequence[Any]) -> None:
@@ -67,6 +70,17 @@ class Source(ABC):
 
     def close(self) -> None:
         """At the end of a life that ends in order."""
+
+
+def is_read_item(item: object) -> bool:
+    """Whether it is a batch with its offset. A record batch of two columns can be taken apart as well as a pair."""
+    return isinstance(item, tuple | list) and len(item) == 2
+
+
+def no_read_item(item: object, source: str) -> TypeError:
+    """What to say of anything else that `read` has yielded."""
+    what = f"{a_kind(item)} of {len(item)}" if isinstance(item, tuple | list) else a_kind(item)
+    return TypeError(f"read() of {source} must yield (batch, offset) or None, and it yielded {what}")
 
 
 class Sink(ABC):

@@ -54,6 +54,16 @@ def duration(value: str | timedelta) -> timedelta:
     return total
 
 
+def shown(span: timedelta) -> str:
+    """A length of time as people write it.
+
+    >>> shown(timedelta(milliseconds=50)), shown(timedelta(minutes=2))
+    ('50ms', '120s')
+    """
+    seconds = span.total_seconds()
+    return f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"
+
+
 _SIZES = {"kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(kB|KB|MB|GB|TB)\Z")
 

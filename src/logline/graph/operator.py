@@ -38,6 +38,7 @@ from typing import (
     runtime_checkable,
 )
 
+import msgspec
 import pyarrow as pa
 
 from logline.names import InsetId, InstanceName, PortName, Ssn, event_name
@@ -80,22 +81,20 @@ def is_tabular(made: object) -> bool:
 """Anything with `__arrow_c_array__` or `__arrow_c_stream__`: pyarrow, pandas, polars."""
 
 
-class Event:
-    """A logged batch of records, as an operator's input port sees it. Treat it as frozen."""
+class Event(msgspec.Struct, frozen=True, eq=False):
+    """A logged batch of records, as an operator's input port sees it.
 
-    __slots__ = ("_out", "_sender", "batch", "note", "port", "ssn")
+    A Struct, since it is frozen and made at a fraction of what a class of Python's own takes.
+    """
 
-    def __init__(
-        self, sender: InstanceName, out: PortName, ssn: Ssn, port: PortName, batch: Batch, note: Any = None
-    ) -> None:
-        self._sender = sender
-        self._out = out
-        self.ssn = ssn
-        self.port = port
-        """The input port it arrived on."""
-        self.batch = batch
-        self.note = note
-        """In `update`: what `assign` attached for this set, or None."""
+    _sender: InstanceName
+    _out: PortName
+    ssn: Ssn
+    port: PortName
+    """The input port it arrived on."""
+    batch: Batch
+    note: Any = None
+    """In `update`: what `assign` attached for this set, or None."""
 
     @property
     def name(self) -> str:
@@ -132,6 +131,8 @@ class Reject:
 
     data: Tabular
     reason: str
+    traceback: str = ""
+    """Where the reason is an exception: its traceback."""
 
 
 Made = Emit | Write | Reject | Tabular

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from logline.errors import SchemaError
-from logline.graph.operator import Batch, Tabular
+from logline.errors import SchemaError, a_kind
+from logline.graph.operator import Batch, Tabular, is_tabular
 from logline.graph.schemas import schema, to_table
 
 _REMEDY = "pass schema=, for example schema='id long, score double'"
@@ -20,24 +20,25 @@ def probe(name: str, fn: Callable[[Batch], Tabular | Iterable[Tabular] | None], 
     batch = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in input], schema=input)
     try:
         made: Any = fn(batch)
-        if made is not None and not _is_tabular(made):
+        if isinstance(made, Iterable) and not is_tabular(made):
             made = next(iter(made), None)
     except Exception as error:
         raise SchemaError(
             f"operator {name!r}: its schema is not known, since the function failed on an empty batch "
-            f"({type(error).__name__}: {error}): {_REMEDY}"
+            f"({type(error).__name__}: {error}): correct it, or, if it can't run on an empty batch, {_REMEDY}"
         ) from error
     if made is None:
         raise SchemaError(
             f"operator {name!r}: its schema is not known, "
             f"since the function makes nothing of an empty batch: {_REMEDY}"
         )
+    if not is_tabular(made):
+        raise SchemaError(
+            f"operator {name!r}: the function gave {a_kind(made)}; it gives a table (pyarrow, pandas, polars), "
+            "several of them, or None"
+        )
     found = schema(to_table(made, f"{name}.out").schema)
     for field in found:
         if pt.is_null(field.type):
             raise SchemaError(f"operator {name!r}: the column {field.name!r} has no type when it is empty: {_REMEDY}")
     return found
-
-
-def _is_tabular(value: object) -> bool:
-    return hasattr(value, "__arrow_c_array__") or hasattr(value, "__arrow_c_stream__")

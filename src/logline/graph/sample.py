@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logline.graph.connector import Guarantee, Sink, Source
+from logline.graph.connector import Guarantee, Sink, Source, is_read_item, no_read_item
 from logline.graph.model import Graph, Node
 from logline.names import OperatorName
 
@@ -64,6 +64,8 @@ class Sample(Source):
         for number, item in enumerate(self.source.read(partition, offset), start=1):
             if item is None:  # nothing now: waiting for more is not what a look is for
                 return
+            if not is_read_item(item):
+                raise no_read_item(item, f"source {type(self.source).__name__}")
             batch, after = item
             batch = batch.slice(0, self.rows - rows)
             rows += batch.num_rows

@@ -92,15 +92,19 @@ def _check_columns(got: list[str], wanted: list[str], where: str) -> None:
         return
     faults = []
     if missing:
-        faults.append(f"the column {_list(missing)} is missing")
+        faults.append(_said(missing, "is missing", "are missing"))
     if extra:
-        faults.append(f"the column {_list(extra)} is not in the schema")
+        faults.append(_said(extra, "is not in the schema", "are not in the schema"))
     if twice:
-        faults.append(f"the column {_list(twice)} comes twice")
+        faults.append(_said(twice, "comes twice", "come twice"))
     raise SchemaError(
         f"{where}: {', and '.join(faults)}: expected the columns {_list(wanted)}, got {_list(got)}; "
         "yield these columns, or change the schema of the port"
     )
+
+
+def _said(names: list[str], of_one: str, of_many: str) -> str:
+    return f"the column {_list(names)} {of_one}" if len(names) == 1 else f"the columns {_list(names)} {of_many}"
 
 
 def _list(names: list[str]) -> str:

@@ -37,7 +37,8 @@ class Secret:
 
 def env(variable: str) -> Secret:
     """A secret that is read from an environment variable, in the worker."""
-    if not variable or "=" in variable:
+    given: object = variable  # whatever the type checker was told
+    if not isinstance(given, str) or not given or "=" in given:
         # The value is not repeated: somebody may have passed the secret itself.
         raise OptionError("env() takes the name of an environment variable, for example env('PG_DSN')")
     return Secret(variable)

@@ -6,7 +6,7 @@ several are raised together, so that an author does not have to find them one ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, get_args
 
@@ -50,6 +50,26 @@ def check_node(graph: Graph, node: Node) -> None:
         errors = list(_node(graph, node))
     _raise(f"operator {node.name!r}", errors)
     check_depends(graph, node)
+
+
+_FORMS = {"outputs": '{"out": "id long"}', "time": '{"in": "at"}', "depends": '{"item": "item"}'}
+
+
+def check_declared(name: str, op: Operator[Any, Any]) -> None:
+    """Raises if a class variable of an operator is not what it should be, before anybody looks into it."""
+    inputs: object = op.inputs
+    if not isinstance(inputs, Sequence) or isinstance(inputs, str) or not all(isinstance(p, str) for p in inputs):
+        raise DefinitionError(
+            f"operator {name!r}: inputs of {type(op).__name__} is {inputs!r}: "
+            'write the names of its input ports as a tuple, as in inputs = ("in",)'
+        )
+    for word, form in _FORMS.items():
+        value: object = getattr(op, word)
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise DefinitionError(
+                f"operator {name!r}: {word} of {type(op).__name__} is {value!r}: "
+                f"write a mapping, as in {word} = {form}"
+            )
 
 
 def _raise(what: str, errors: list[LoglineError]) -> None:

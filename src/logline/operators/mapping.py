@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logline.errors import OptionError, SchemaError
+from logline.errors import OptionError, SchemaError, a_kind
+from logline.graph.functions import check_takes
 from logline.graph.operator import (
     ArrowArray,
     ArrowStream,
@@ -39,6 +40,7 @@ class MapBatches(BatchOperator):
     def __init__(self, fn: MapFn, schema: pa.Schema) -> None:
         if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
             raise OptionError("map_batches takes a plain def; for `async def` use map_rows or an Operator")
+        check_takes(fn, "map_batches", "batch")
         self.fn = fn
         self.schema = schema
 
@@ -62,6 +64,8 @@ class Filter(BatchOperator):
     def __init__(self, where: Where) -> None:
         if not isinstance(where, pc.Expression) and not callable(where):
             raise OptionError(f"filter takes an Arrow expression or a function, not {type(where).__name__}")
+        if not isinstance(where, pc.Expression):
+            check_takes(where, "filter", "batch")
         self.where = where
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
@@ -107,13 +111,22 @@ class Union(BatchOperator):
 
 
 def _tables(made: Any) -> Iterator[Tabular]:
-    for table in made:
+    for table in made if isinstance(made, Iterable) else (made,):
         if not is_tabular(table):
             raise TypeError(
-                f"the function of map_batches gave a {type(table).__name__}; it gives a table "
+                f"the function of map_batches gave {a_kind(table)}; it gives a table "
                 "(pyarrow, pandas, polars), several of them, or None"
             )
         yield table
+
+
+def _array(value: Any) -> pa.Array:
+    if not (isinstance(value, Iterable) or is_tabular(value)) or isinstance(value, str):
+        raise TypeError(
+            f"the function of filter gave {a_kind(value)}; it gives one bool per row: "
+            "an Arrow or NumPy array, or a list"
+        )
+    return pa.array(value)
 
 
 def _mask(value: Any, rows: int) -> pa.BooleanArray:
@@ -121,7 +134,7 @@ def _mask(value: Any, rows: int) -> pa.BooleanArray:
         value = pa.chunked_array(value)
     if isinstance(value, pa.ChunkedArray):
         value = value.combine_chunks()
-    mask = value if isinstance(value, pa.Array) else pa.array(value)
+    mask = value if isinstance(value, pa.Array) else _array(value)
     if pa.types.is_null(mask.type):  # an empty list, or nothing but None
         mask = mask.cast(pa.bool_())
     if not pa.types.is_boolean(mask.type):

@@ -29,10 +29,14 @@ def plain_answer(answer: object, schema: pa.Schema) -> Row | None:
         raise SchemaError(f"the function gave a {type(answer).__name__}; it gives a dict or None")
     names = schema.names
     if missing := [repr(name) for name in names if name not in answer]:
-        raise SchemaError(f"{', '.join(missing)} is missing: the row needs the columns {', '.join(names)}")
+        raise SchemaError(f"{_are(missing)} missing: the row needs the columns {', '.join(names)}")
     if extra := [repr(name) for name in answer if name not in names]:
-        raise SchemaError(f"{', '.join(extra)} is not in the schema, which has {', '.join(names)}")
+        raise SchemaError(f"{_are(extra)} not in the schema, which has {', '.join(names)}")
     return {field.name: _plain(answer[field.name], field) for field in schema}
+
+
+def _are(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _plain(value: object, field: pa.Field) -> Any:

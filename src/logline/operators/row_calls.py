@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from logline.errors import AnswerMismatch, EngineError, LogError, OptionError
-from logline.graph.durations import duration
+from logline.graph.durations import duration, shown
 from logline.graph.model import Retry
 from logline.graph.operator import Context
 
@@ -54,7 +54,7 @@ class Caller:
         self._fn = fn
         self._concurrency = concurrency
         self._gap = None if rate is None else (rate[1] / rate[0]).total_seconds()
-        self._timeout = None if timeout is None else timeout.total_seconds()
+        self._timeout = timeout
         self._retry = retry
         self._wait = duration(retry.wait).total_seconds()
         self._async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
@@ -87,8 +87,7 @@ class Caller:
         for attempt in range(1, self._retry.attempts + 1):
             await self._pace()
             try:
-                async with asyncio.timeout(self._timeout):
-                    return check(await self._call(row, ctx.again()))
+                return check(await self._in_time(row, ctx.again()))
             except ENGINE_ERRORS:
                 raise
             except self._retry.on as error:
@@ -98,6 +97,18 @@ class Caller:
             await asyncio.sleep(wait)
             wait *= self._retry.factor
         raise AssertionError("the last try returns or raises")
+
+    async def _in_time(self, row: dict[str, Any], ctx: Context[Any]) -> Any:
+        if self._timeout is None:
+            return await self._call(row, ctx)
+        limit = asyncio.timeout(self._timeout.total_seconds())
+        try:
+            async with limit:
+                return await self._call(row, ctx)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise  # the function's own
+            raise TimeoutError(f"a call took longer than {shown(self._timeout)}") from error
 
     async def _pace(self) -> None:
         """Evenly spaced starts: a burst at the start of each minute is what rate limits punish."""

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
 import pyarrow as pa
 
+from logline.engine.desk import failure_of
 from logline.errors import OptionError
 from logline.graph.durations import duration
 from logline.graph.durations import rate as parse_rate
+from logline.graph.functions import check_takes
 from logline.graph.model import OnError, Retry
 from logline.graph.operator import Batch, Context, Duration, Emit, Operator, Reject, SchemaLike
 from logline.names import InsetId
@@ -57,6 +58,7 @@ class MapRows(Operator[Batch, None]):
     ) -> None:
         if on_error not in get_args(OnError):
             raise OptionError(f"on_error={on_error!r}: use {', '.join(get_args(OnError))}")
+        check_takes(fn, "map_rows", "row", "ctx")
         self.fn = fn
         self.schema = schema
         self.on_error = on_error
@@ -84,7 +86,8 @@ class MapRows(Operator[Batch, None]):
             yield Emit(pa.RecordBatch.from_pylist(rows, schema=self.schema))
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, _Failed):
-                yield Reject(acc.slice(index, 1), "".join(traceback.format_exception(outcome.error)))
+                failure = failure_of(outcome.error)
+                yield Reject(acc.slice(index, 1), f"{failure.kind}: {failure.message}", failure.traceback)
 
     async def _all(self, rows: list[Row], ctx: Context[None]) -> list[Row | _Failed | None]:
         tasks: list[asyncio.Task[Row | _Failed | None]] = []

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.desk import Desk, DeskSet, Services, failure_of
+from logline.engine.desk import USER_ERRORS, Desk, DeskSet, Services, failure_of
 from logline.engine.image import Answer, Member, Output, own_id
 from logline.engine.results import Produced, Result
 from logline.engine.spec import write_port
@@ -114,7 +114,7 @@ class Bench:
             for channel, event in run:
                 member = Member(channel, event.ssn)
                 made.append([of_one(event, member, one) for one in each(event.payload)])
-        except Exception as error:
+        except USER_ERRORS as error:
             failure = failure_of(error, self.retry_on)
         first, rest = self.desk.applied(run, len(made))
         return on.Applied(first, made, rest, failure)
@@ -165,7 +165,7 @@ class NearHands:
                 outputs = bench.collect(*bench.begin(job, self))
             except LogError:
                 raise  # the life is over (fenced), whatever user code would make of it
-            except Exception as error:
+            except USER_ERRORS as error:
                 results.append(bench.failed(job.serial, error))
             else:
                 results.append(bench.done(job.serial, outputs))
@@ -301,7 +301,7 @@ class ThreadHands:
             outputs = bench.collect(*bench.begin(job, self._gate))
         except Abandoned:
             return
-        except Exception as error:
+        except USER_ERRORS as error:
             bench.report(on.Generated([bench.failed(job.serial, error)]))
         else:
             bench.report(on.Generated([bench.done(job.serial, outputs)]))
@@ -364,7 +364,7 @@ class LoopHands:
                 outputs = bench.collect(task, made)
         except (Abandoned, asyncio.CancelledError):
             return
-        except Exception as error:
+        except USER_ERRORS as error:
             if not self._waits.closed:
                 bench.report(on.Generated([bench.failed(job.serial, error)]))
         else:

@@ -443,6 +443,8 @@ class InlineEngine:
         event = halt.event
         if not event and host.life.desk is not None and halt.serial in host.life.desk.sets:
             event = str(host.life.desk.sets[halt.serial].name())
+        if self.error is not None:
+            return  # of several sets of a run, the first
         self.error = PipelineFailed(
             f"operator {name!r} failed"
             + (f" on {event}" if event else "")

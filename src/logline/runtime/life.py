@@ -16,13 +16,13 @@ from typing import Any, Literal
 from logline.engine import actions as do
 from logline.engine import codec
 from logline.engine import stimuli as on
-from logline.engine.desk import Desk, Services, UserError, failure_of
+from logline.engine.desk import USER_ERRORS, Desk, Services, UserError, failure_of
 from logline.engine.image import Claim, own_id
 from logline.engine.machine import Machine
 from logline.engine.operating import OperatorMachine
 from logline.engine.reading import SourceMachine
 from logline.engine.spec import InstanceSpec, write_port
-from logline.errors import Collected, Fenced
+from logline.errors import CodecError, Collected, Fenced
 from logline.graph.states import decode_state, encode_state
 from logline.names import PartitionName, TargetName
 from logline.runtime.hands import Bench, Hands, Key, LoopHands, NearHands, ThreadHands, is_async
@@ -32,6 +32,7 @@ from logline.runtime.suspects import Suspects
 from logline.store.faults import point
 from logline.store.seam import Journal, Store
 
+logger = logging.getLogger("logline")
 WRITING = 20_000
 """Microseconds after which no further write of a run is begun."""
 
@@ -137,19 +138,23 @@ class Life:
             self.hands.close()
         if self.suspects is not None:
             self.suspects.close(in_order=in_order)
-        if in_order:
-            for reading in self._readings.values():
-                reading.close()
         if self.journal is not None:
             self.journal.close()
         if in_order:
-            if self.parts.op is not None:
-                self.parts.op.close()
-            if self.parts.source is not None and not any(r.inside for r in self._readings.values()):
-                self.parts.source.close()
-            for target in self._opened:
-                assert self.parts.sinks is not None
-                self.parts.sinks[target].close()
+            for part in self._closing():
+                try:
+                    part.close()
+                except USER_ERRORS:  # all that it was for is in the log
+                    logger.warning("close() of %s failed (%s)", self.spec.name, type(part).__name__, exc_info=True)
+
+    def _closing(self) -> list[Any]:
+        """What user code may want to clean up. A source whose code is still at it is left alone."""
+        readings = list(self._readings.values())
+        parts: list[Any] = [*readings, self.parts.op]
+        if not any(reading.inside for reading in readings):
+            parts.append(self.parts.source)
+        sinks = self.parts.sinks or {}
+        return [part for part in (*parts, *(sinks[target] for target in self._opened)) if part is not None]
 
     # ---- journal --------------------------------------------------------------------------------------
 
@@ -160,7 +165,10 @@ class Life:
     def _commit(self, action: do.Commit) -> Iterable[on.Stimulus]:
         assert self.journal is not None
         point(self.spec.name, "commit.before")
-        self.journal.commit(action.step)
+        try:
+            self.journal.commit(action.step)
+        except CodecError as error:  # of an id, a note, an answer: nothing of the step is in the log
+            raise UserError(failure_of(error)) from error
         point(self.spec.name, "commit.after")
         yield on.Committed(action.step.number)
 
@@ -190,7 +198,7 @@ class Life:
             yield on.Rebuilt(self.desk.restore(action.image, action.events, self.clock()))
         except UserError:
             raise
-        except Exception as error:  # open() of the user's operator
+        except USER_ERRORS as error:  # open() of the user's operator
             raise UserError(failure_of(error)) from error
 
     def _take_in(self, action: do.TakeIn) -> Iterable[on.Stimulus]:
@@ -260,7 +268,7 @@ class Life:
     def _ask_position(self, action: do.AskPosition) -> Iterable[on.Stimulus]:
         try:
             number = self._sink(action.target).position()
-        except Exception as error:
+        except USER_ERRORS as error:
             raise UserError(failure_of(error)) from error
         yield on.PositionKnown(action.target, number)
 
@@ -285,7 +293,7 @@ class Life:
                 point(self.spec.name, "write.after")
                 if self.clock() >= until:
                     break
-        except Exception as error:
+        except USER_ERRORS as error:
             failure = failure_of(error, self.parts.retry_on or (Exception,))
         yield on.Written(action.target, done, failure)
 
@@ -321,7 +329,7 @@ class Life:
                 yield on.ReadGot(name, items, then)
             elif then != "more":
                 reading.keep(got)
-        except Exception as error:
+        except USER_ERRORS as error:
             if gathering.take() is None and name in self._readings:
                 self._readings[name].keep(error)
             else:
@@ -337,11 +345,11 @@ class Life:
             return [], gathering.due
         try:
             items = gathering.take()
-        except Exception as error:
+        except USER_ERRORS as error:
             return [self._failed_read(gathering.partition, error)], None
         return ([] if items is None else [on.ReadGot(gathering.partition, items, "more")]), None
 
-    def _failed_read(self, name: PartitionName, error: Exception) -> on.Stimulus:
+    def _failed_read(self, name: PartitionName, error: BaseException) -> on.Stimulus:
         self._readings.pop(name, None)
         return on.ReadGot(name, (), "more", failure_of(error, self.parts.retry_on))
 
@@ -349,7 +357,7 @@ class Life:
         assert self.parts.source is not None
         try:
             self.parts.source.confirm(action.partition, [codec.decode(i) for i in action.ids])
-        except Exception as error:
+        except USER_ERRORS as error:
             yield on.Confirmed(action.partition, action.ids, failure_of(error))
         else:
             yield on.Confirmed(action.partition, action.ids)

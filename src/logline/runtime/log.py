@@ -29,7 +29,7 @@ from logline.names import (
     parse_events,
     port_name,
 )
-from logline.store.address import find_store, known_logs
+from logline.store.address import find_store, no_log
 from logline.store.seam import Reader, Store
 from logline.store.tables import TABLES
 
@@ -156,9 +156,7 @@ def open_log(url: str) -> Log:
     """The log at that address: while its pipeline runs, or after."""
     store = find_store(url)
     if store is None:
-        known = known_logs()
-        there = f"there are {', '.join(known)}" if known else "a log in memory is gone with its process"
-        raise LogError(f"there is no such log in this process; {there}")
+        raise no_log(url)
     return Log(store, url)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from logline.engine.spec import FOREVER, ChannelSpec, InstanceSpec, Limits, Retain, RetrySpec, write_port
+from logline.errors import ConnectorError, LoglineError
 from logline.graph.connector import Sink, Source
 from logline.graph.durations import duration
 from logline.graph.lineage_paths import Enabled, Kept, enabled_ports, kept_ports
 from logline.graph.model import Graph, Node
 from logline.graph.operator import Operator, is_batch_operator, is_stateless
+from logline.graph.sample import Sample
 from logline.names import InstanceName, LogId, PartitionName, PortName, TargetName
 from logline.runtime.payloads import ArrowPayloads, Payloads
 from logline.store.seam import Store
@@ -110,7 +113,7 @@ def _with_code(node: Node, spec: InstanceSpec, until_now: bool) -> Parts:
         source = node.source
         spec = replace(
             spec,
-            partitions=tuple(PartitionName(p) for p in source.partitions()),
+            partitions=_partitions(node.name, source),
             replayable=source.replayable or source.destructive,
             destructive=source.destructive,
             in_turn=source.in_turn,
@@ -127,6 +130,29 @@ def _with_code(node: Node, spec: InstanceSpec, until_now: bool) -> Parts:
         lateness=micros(duration(op.lateness)),
         idle=None if op.idle is None else micros(duration(op.idle)),
     )
+
+
+def _partitions(name: str, source: Source) -> tuple[PartitionName, ...]:
+    """What `partitions()` gives: names that key the progress, each once."""
+    of = source.source if isinstance(source, Sample) else source
+    what = f"source {name!r}: partitions() of {type(of).__name__}"
+    try:
+        found: Any = source.partitions()
+    except LoglineError:
+        raise
+    except Exception as error:
+        raise ConnectorError(f"{what} failed: {type(error).__name__}: {error}") from error
+    if isinstance(found, str) or not isinstance(found, Iterable):
+        raise ConnectorError(f"{what} gave {found!r}: return a list of names, as in ['0']")
+    names = tuple(found)
+    for partition in names:
+        if not isinstance(partition, str):
+            raise ConnectorError(f"{what} gave {partition!r} among its names: a partition is named by a text")
+    if twice := [partition for partition, times in Counter(names).items() if times > 1]:
+        raise ConnectorError(
+            f"{what} gave {', '.join(map(repr, twice))} twice: a name keys the progress, give each partition its own"
+        )
+    return names
 
 
 def _is_plain(op: Operator[Any, Any], spec: InstanceSpec) -> bool:

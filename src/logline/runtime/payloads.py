@@ -81,7 +81,7 @@ class ArrowPayloads:
         if isinstance(made, Reject):
             batch = _as_batch(made.data, f"{self.operator}.errors")
             names = [str(own_id(member)) for member in members]
-            return self._error(inset, names, made.reason, "", ipc_bytes([batch]))
+            return self._error(inset, names, made.reason, made.traceback, ipc_bytes([batch]))
         port, data = (PortName(made.port), made.data) if isinstance(made, Emit) else (OUT, made)
         known = self._known.get(port)
         if known is None:

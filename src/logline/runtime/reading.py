@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from logline.engine import codec
 from logline.engine import stimuli as on
+from logline.graph.connector import is_read_item, no_read_item
 from logline.names import PartitionName
 from logline.runtime.parts import Parts
 
@@ -30,17 +31,28 @@ class Reading:
     def next(self) -> Any:
         """A batch with its offset, None if there is nothing now, or END."""
         if not self._kept:
-            self._inside = True
-            try:
-                return next(self._batches, END)
-            finally:
-                self._inside = False
-                if self._closed:
-                    self._close()
+            got = self._from_source()
+            if got is None or got is END or is_read_item(got):
+                return got
+            raise no_read_item(got, self._source())
         got = self._kept.pop()
-        if isinstance(got, Exception):
+        if isinstance(got, BaseException):
             raise got
         return got
+
+    def _from_source(self) -> Any:
+        self._inside = True
+        try:
+            return next(self._batches, END)
+        finally:
+            self._inside = False
+            if self._closed:
+                self._close()
+
+    def _source(self) -> str:
+        """A generator knows whose it is: `Orders.read`."""
+        owner, _, method = getattr(self._batches, "__qualname__", "").rpartition(".")
+        return f"source {owner.rpartition('.')[2]}" if owner and method == "read" else "the source"
 
     def keep(self, got: Any) -> None:
         """It came, or was raised, too late for its read action."""

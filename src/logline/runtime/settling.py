@@ -22,16 +22,18 @@ What = Literal["retry", "drop"]
 
 
 def parse_error(store: Store, event: str) -> EventRange:
-    """The name of one event on a port `errors`; `enrich:3` will do for `enrich.errors:3`."""
-    operator, _, number = event.partition(":")
-    wanted = parse_events(event if "." in operator else f"{operator}.{ERRORS}:{number}")
+    """The name of one event on a port `errors`, as `enrich.errors:3`."""
+    wanted = parse_events(event)
     meta = store.meta()
     operators = {} if meta is None else meta.graph["operators"]
     if wanted.instance not in operators or ERRORS not in operators[wanted.instance]["outputs"]:
         known = ", ".join(name for name, one in operators.items() if ERRORS in one["outputs"])
         raise BadName(f"there is no port {wanted.instance}.{ERRORS}; operators that have one are {known}")
     if wanted.port != ERRORS or wanted.first != wanted.last:
-        raise BadName(f"{event!r} is not one event on a port 'errors': for example {wanted.instance}.{ERRORS}:1")
+        raise BadName(
+            f"{event!r} is not one event on a port 'errors': they are named as {wanted.instance}.{ERRORS}:1, "
+            "and log.errors() or `logline errors LOG` lists them"
+        )
     return wanted
 
 

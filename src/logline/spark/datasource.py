@@ -20,11 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -150,9 +151,10 @@ def graph_of(store: Store) -> Mapping[str, Any]:
 class LogSource(DataSource):
     """`spark.read.format("logline")`."""
 
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(options)
-        self.wanted = Wanted.of(options)
+    @cached_property
+    def wanted(self) -> Wanted:
+        """What the options ask for; to write there is nothing to ask for."""
+        return Wanted.of(self.options)
 
     @classmethod
     def name(cls) -> str:
@@ -164,6 +166,12 @@ class LogSource(DataSource):
 
     def reader(self, schema: StructType) -> LogReader:
         return LogReader(self.wanted)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        raise OptionError(
+            f"the format {FORMAT!r} only reads: a log is written by the pipeline that runs on it. "
+            "Read the DataFrame in a pipeline, with ll.sources.spark(df)"
+        )
 
 
 class Piece(InputPartition):

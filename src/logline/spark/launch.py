@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pyspark.sql import SparkSession
 
-from logline.errors import OptionError
+from logline.errors import OptionError, a_kind
 from logline.graph.groups import Grouping, group
 from logline.graph.model import Graph
 from logline.lineage.openlineage.settings import OpenLineage
@@ -50,6 +50,11 @@ def start(
     if log is not None and log.startswith("memory:"):
         raise OptionError(
             f"{log!r} is a log in this process, and Spark's tasks are others: use log='lmdb:PATH', or engine='inline'"
+        )
+    if spark is not None and not isinstance(spark, SparkSession):
+        raise OptionError(
+            f"spark={spark!r}: expected a SparkSession, not {a_kind(spark)}: "
+            "make one with ll.session(master='local[4,100]'), or leave it out"
         )
     given = spark or active_session()
     if given is not None and not alive(given):

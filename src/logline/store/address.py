@@ -5,15 +5,23 @@ An address may hold a password, so no message repeats more of it than its kind.
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
-from logline.errors import LogError
+from logline.errors import LogError, OptionError, a_kind
 from logline.store.memory import find_memory, memory_names, open_memory
 from logline.store.seam import Store
 
 _LATER = {"postgres": "PostgreSQL", "postgresql": "PostgreSQL"}
 _KINDS = "'memory:NAME' or 'lmdb:PATH', for example 'lmdb:orders.log'"
+
+
+def check_address(log: object) -> None:
+    """Whether it is a text at all, said before anything looks into it."""
+    if isinstance(log, str):
+        return
+    meant = f"; did you mean 'lmdb:{log}'?" if isinstance(log, PurePath) else ""
+    raise OptionError(f"log is an address such as 'lmdb:PATH', not {a_kind(log)}{meant}")
 
 
 def open_store(url: str | None, *, durability: Literal["disk", "process"] | None = None) -> Store:
@@ -33,17 +41,23 @@ def find_store(url: str) -> Store | None:
     kind, place = _split(url)
     if kind == "memory":
         return find_memory(place)
-    from logline.store.lmdb.folder import LmdbStore
+    from logline.store.lmdb.folder import LmdbStore, is_log
 
-    return LmdbStore(Path(place), create=False) if (Path(place) / "log.json").exists() else None
+    return LmdbStore(Path(place), create=False) if is_log(Path(place)) else None
 
 
-def known_logs() -> list[str]:
-    """The addresses that can be opened from this process without knowing them."""
-    return [f"memory:{name}" for name in memory_names()]
+def no_log(url: str) -> LogError:
+    """What to say where `find_store` has found nothing."""
+    kind, place = _split(url)
+    if kind == "lmdb":
+        return LogError(f"there is no log at {Path(place).absolute()}: check the path, or run a pipeline on it first")
+    known = [f"memory:{name}" for name in memory_names()]
+    there = f"there are {', '.join(known)}" if known else "a log in memory is gone with its process"
+    return LogError(f"there is no such log in this process; {there}")
 
 
 def _split(url: str) -> tuple[str, str]:
+    check_address(url)
     kind, colon, place = url.partition(":")
     if colon and kind in ("memory", "lmdb") and place:
         return kind, place

@@ -426,10 +426,7 @@ class MemoryStore:
         """One run at a time."""
         with self.lock:
             if self.holder is not None and not takeover:
-                raise LogInUse(
-                    f"the log {self.log_id} is in use by run {self.holder}: stop that run, "
-                    "or start with takeover=True to fence it off"
-                )
+                raise LogInUse(f"the log {self.log_id} is in use by run {self.holder}")
             self.holder = run
             return MemoryLease(self, run)
 

@@ -28,7 +28,7 @@ from logline.engine import stimuli as on
 from logline.engine.codec import micros
 from logline.engine.image import Output, Step
 from logline.engine.spec import Limits
-from logline.errors import BadName
+from logline.errors import BadName, DefinitionError
 from logline.graph.connector import Sink
 from logline.graph.durations import duration
 from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node, NodeOptions
@@ -36,6 +36,7 @@ from logline.graph.operator import Operator, Tabular
 from logline.graph.options import resolve
 from logline.graph.schemas import schema, to_batches, to_table
 from logline.graph.shipping import check_shippable
+from logline.graph.validate import check_declared
 from logline.names import ERRORS, OUT, InstanceName, OperatorName, PortName, Serial, Ssn, TargetName
 from logline.runtime.context import call_name
 from logline.runtime.parts import parts_of
@@ -219,6 +220,11 @@ def drive(
     `answers` are what `ctx.call(fn, ...)` gives, by function: a value, or a function of the same arguments.
     `targets` names the write targets; `written(target)` shows what was written. `options` as for a pipeline.
     """
+    given: object = op
+    if not isinstance(given, Operator):
+        meant = f": drive({given.__name__}(...))" if isinstance(given, type) else ""
+        raise DefinitionError(f"drive() takes an instance of a subclass of Operator, not {given!r}{meant}")
+    check_declared("op", op)
     check_shippable("op", op)
     resolved = resolve("op", "operator", options)
     stubs = {call_name(fn): answer for fn, answer in (answers or {}).items()}

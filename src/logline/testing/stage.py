@@ -156,7 +156,8 @@ class Stage:
     def crash(self, name: str) -> None:
         """Kills a life where it stands and starts the next one."""
         known = InstanceName(name)
-        self.lives[known].end("crashed")
+        if self.lives[known].over is None:
+            self.lives[known].end("crashed")
         self.wakes = [w for w in self.wakes if w[1].over is None]
         self.lives[known] = StageLife(self, self.parts[known])
 

@@ -124,3 +124,7 @@ def test_call_refuses_what_it_can_not_promise():
 
     with pytest.raises(OptionError, match="plain function"):
         call(fn)
+    with pytest.raises(
+        OptionError, match=r"call\(\) calls its function with \(batch, number, write_id\), and <lambda>"
+    ):
+        call(lambda batch: None)

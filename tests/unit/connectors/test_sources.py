@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from logline.connectors.sources import batches
-from logline.errors import DefinitionError, SchemaError
+from logline.errors import DefinitionError, OptionError, SchemaError
 
 TABLES = [pa.table({"id": [1, 2]}), pa.record_batch({"id": [3]}), pa.table({"id": [4]})]
 FORMS = {
@@ -66,6 +66,13 @@ def test_a_table_of_another_schema_in_a_list_is_refused_at_definition():
 def test_what_can_not_be_read_again_is_refused():
     with pytest.raises(DefinitionError, match="not a generator"):
         batches(table for table in TABLES)
+    for gives, said in ((None, "None"), (TABLES[0], "a Table"), (5, "an int")):
+        with pytest.raises(
+            DefinitionError, match=rf"function of batches\(\) gave {said}; it gives an iterable of tables"
+        ):
+            batches(lambda gives=gives: gives)
+    with pytest.raises(OptionError, match=r"batches\(\) calls its function with \(\), and <lambda>\(n\)"):
+        batches(lambda n: TABLES)
     with pytest.raises(SchemaError, match="not a table"):
         batches([{"id": 1}])
 

@@ -34,6 +34,10 @@ def test_a_table_or_the_first_of_several(fn: Any) -> None:
     ("fn", "says"),
     [
         (lambda batch: batch["id"][0], "the function failed on an empty batch (IndexError"),
+        (
+            lambda batch: batch["nmae"],
+            """(KeyError: 'Field "nmae" does not exist in schema'): correct it, or, if it can't""",
+        ),
         (lambda batch: None, "the function makes nothing of an empty batch"),
         (lambda batch: [], "the function makes nothing of an empty batch"),
         (lambda batch: pa.table({"x": []}), "the column 'x' has no type when it is empty"),
@@ -48,5 +52,6 @@ def test_what_can_not_be_known_has_to_be_declared(fn: Any, says: str) -> None:
 
 
 def test_what_is_no_table_is_named() -> None:
-    with pytest.raises(SchemaError, match=r"enrich\.out: got int, which is not a table"):
-        probe("enrich", lambda batch: [1], INPUT)  # type: ignore[list-item]
+    for made in (5, [5]):
+        with pytest.raises(SchemaError, match="operator 'enrich': the function gave an int; it gives a table"):
+            probe("enrich", lambda batch, made=made: made, INPUT)  # type: ignore[misc]

@@ -165,6 +165,8 @@ def test_missing_extra_and_double_columns_are_named() -> None:
     message = fails(pa.table({"a": [1], "c": [1]}), "a long, b long")
     assert "the column 'b' is missing, and the column 'c' is not in the schema" in message
     assert "expected the columns 'a', 'b', got 'a', 'c'" in message
+    message = fails(pa.table({"c": [1], "d": [1]}), "a long, b long")
+    assert "the columns 'a', 'b' are missing, and the columns 'c', 'd' are not in the schema" in message
     double = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     assert "the column 'a' comes twice" in fails(double, "a long")
 

@@ -1,4 +1,5 @@
 import pickle
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,8 @@ def test_a_variable_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
         env("LOGLINE_TEST_DSN").resolve()
 
 
-@pytest.mark.parametrize("value", ["", "host=h password=hunter2"])
-def test_a_secret_given_by_mistake_is_not_repeated(value: str) -> None:
+@pytest.mark.parametrize("value", ["", "host=h password=hunter2", 5, None])
+def test_a_secret_given_by_mistake_is_not_repeated(value: Any) -> None:
     with pytest.raises(OptionError, match="takes the name of an environment variable") as info:
         env(value)
     assert "hunter2" not in str(info.value)

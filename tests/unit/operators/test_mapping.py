@@ -44,8 +44,9 @@ def test_none_emits_nothing():
 
 
 def test_what_is_no_table_is_refused_by_type():
-    with pytest.raises(TypeError, match="gave a int"):
-        made(MapBatches(lambda b: [1], IDS))
+    for given in (1, [1]):
+        with pytest.raises(TypeError, match="map_batches gave an int; it gives a table"):
+            made(MapBatches(lambda b, given=given: given, IDS))
 
 
 def test_a_coroutine_function_is_refused_at_definition():
@@ -54,6 +55,15 @@ def test_a_coroutine_function_is_refused_at_definition():
 
     with pytest.raises(OptionError, match="plain def"):
         MapBatches(fn, IDS)
+
+
+def test_a_function_of_other_arguments_is_refused_at_definition():
+    with pytest.raises(OptionError, match=r"map_batches calls its function with \(batch\), and <lambda>\(a, b\)"):
+        MapBatches(lambda a, b: a, IDS)
+    with pytest.raises(OptionError, match=r"filter calls its function with \(batch\).*missing a required argument"):
+        Filter(lambda a, b: a)
+    with pytest.raises(OptionError, match=r"map_batches takes a function of \(batch\), not None"):
+        MapBatches(None, IDS)
 
 
 @pytest.mark.parametrize(
@@ -99,6 +109,10 @@ def test_filter_refuses_a_mask_of_another_length_or_type():
         made(Filter(lambda b: [True]))
     with pytest.raises(TypeError, match="int64 values"):
         made(Filter(lambda b: [1, 0, 1, 0]))
+    with pytest.raises(TypeError, match="filter gave None; it gives one bool per row"):
+        made(Filter(lambda b: None))
+    with pytest.raises(TypeError, match="filter gave a bool; it gives one bool per row"):
+        made(Filter(lambda b: True))
     with pytest.raises(OptionError, match="not str"):
         Filter("amount > 6")
 

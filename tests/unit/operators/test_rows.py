@@ -280,6 +280,23 @@ def test_each_try_has_its_timeout_and_waits_grow():
     assert tries == pytest.approx([0, 5 + 1, 5 + 1 + 5 + 10])
 
 
+@pytest.mark.parametrize(("timeout", "says"), [("50ms", "50ms"), ("2m", "120s")])
+def test_a_timeout_says_how_long(timeout, says):
+    async def ask(row, ctx):
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError, match=f"a call took longer than {says}"):
+        run_rows(MapRows(ask, IDS, timeout=timeout), TEN.slice(0, 1), loop=VirtualLoop)
+
+
+def test_a_timeout_of_the_function_itself_is_its_own():
+    async def ask(row, ctx):
+        raise TimeoutError("the model is slow")
+
+    with pytest.raises(TimeoutError, match="the model is slow"):
+        run_rows(MapRows(ask, IDS, timeout="5s"), TEN.slice(0, 1), loop=VirtualLoop)
+
+
 def test_after_the_last_try_the_error_is_raised():
     tries = []
 
@@ -357,8 +374,10 @@ def test_divert_rejects_the_row_with_its_traceback():
     assert [row["id"] for row in emit.data.to_pylist()] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     assert isinstance(reject, Reject)
     assert reject.data.to_pylist() == [{"id": 3}]
-    assert "fails_on_three" in reject.reason
-    assert "ValueError: three is too many" in reject.reason
+    assert reject.reason == "ValueError: three is too many"
+    assert "in fails_on_three" in reject.traceback
+    assert reject.traceback.endswith("ValueError: three is too many\n")
+    assert "src/logline" not in reject.traceback
 
 
 def test_drop_counts():
@@ -429,6 +448,7 @@ def test_an_answer_is_kept_in_the_type_of_its_column():
     [
         ({}, "'id' is missing: the row needs the columns id"),
         ({"id": 1, "x": 2}, "'x' is not in the schema"),
+        ({"id": 1, "x": 2, "y": 3}, "'x', 'y' are not in the schema"),
         ({"id": "one"}, "column 'id' is int64, and 'one' is not"),
         ({"id": 1.5}, "column 'id' is int64, and 1.5 is not: it would become 1"),
         ({"id": None}, "column 'id' is declared NOT NULL"),
@@ -441,6 +461,11 @@ def test_wrong_answers_name_the_column_and_are_not_kept(answer, message):
     with pytest.raises(SchemaError, match=message):
         run_rows(MapRows(lambda row, _: answer, strict), TEN.slice(0, 1), ctx=ctx)
     assert ctx.answers == {}
+
+
+def test_a_function_of_other_arguments_is_refused_at_definition():
+    with pytest.raises(OptionError, match=r"map_rows calls its function with \(row, ctx\), and <lambda>\(row\)"):
+        MapRows(lambda row: row, IDS)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ from tests.unit.runtime.taps import IDS, Tap, piped, shared, start
 from tests.waiting import PATIENCE
 
 from logline.connectors import sinks, sources
-from logline.errors import BadName, Collected, LogError, PipelineFailed
+from logline.errors import BadName, Collected, LogError, OptionError, PipelineFailed
 from logline.graph.operator import Operator, Reject
 from logline.pipeline import Pipeline
 from logline.runtime.log import Log, open_log
@@ -53,11 +55,12 @@ def test_reading_events_by_name() -> None:
     ("events", "says"),
     [
         ("orders", "does not name an event"),
+        (5, "5 does not name an event"),
         ("shop:1", "no operator 'shop'; there are orders, even, store"),
         ("even.late:1", "'even' has no port 'late'; it has out, errors"),
     ],
 )
-def test_names_of_no_event(events: str, says: str) -> None:
+def test_names_of_no_event(events: Any, says: str) -> None:
     with pytest.raises(BadName, match=says):
         picky(lineage=True).read(events)
 
@@ -114,6 +117,28 @@ def test_opening_a_log(key: str) -> None:
     assert repr(log) == f"Log('memory:{key}')"
     with pytest.raises(BadName, match="no table 'events'; there are event_log, event_data"):
         log.table("events")
+
+
+def test_a_log_that_is_not_in_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=f"there is no log at {tmp_path / 'absent'}: check the path"):
+        open_log(f"lmdb:{tmp_path / 'absent'}")
+
+
+@pytest.mark.parametrize(
+    ("log", "says"),
+    [
+        (Path("/data/log"), "not a PosixPath; did you mean 'lmdb:/data/log'?"),
+        (5, "not an int"),
+        (None, "not None"),
+    ],
+)
+def test_an_address_is_a_text(log: Any, says: str, key: str) -> None:
+    p, _, _ = piped(key)
+    for use in (open_log, p.check, lambda log: p.start(log, engine="inline"), p.run):
+        if log is None and use is not open_log:
+            continue  # a temporary one
+        with pytest.raises(OptionError, match=re.escape(f"log is an address such as 'lmdb:PATH', {says}")):
+            use(log)
 
 
 # ---- preview ----------------------------------------------------------------------------------------------

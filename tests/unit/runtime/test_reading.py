@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,3 +155,54 @@ def test_rows_that_make_no_event_are_told_while_it_blocks(tmp_path: Path) -> Non
         with pytest.raises(ll.PipelineFailed, match=r"operator 'numbers' failed: SchemaError: .*'n'"):
             run.wait(PATIENCE)
         (tmp_path / "go").touch()
+
+
+class Given(ll.Source):
+    """Yields what it was given, and has the partitions that it was given."""
+
+    schema = pa.schema([("n", pa.int64()), ("m", pa.int64())])
+
+    def __init__(self, item: Any, partitions: Any = ("0",)) -> None:
+        self.item = item
+        self.names = partitions
+
+    def partitions(self) -> Any:
+        return 1 // 0 if self.names is None else self.names
+
+    def read(self, partition: str, offset: int | None) -> Iterator[Any]:
+        yield self.item
+
+
+BATCH = pa.record_batch({"n": [1], "m": [2]})
+
+
+@pytest.mark.parametrize(
+    ("item", "what"),
+    [(BATCH, "a RecordBatch"), ((BATCH,), "a tuple of 1"), ((BATCH, 1, 2), "a tuple of 3"), (7, "an int")],
+)
+def test_a_batch_comes_with_its_offset(item: Any, what: str) -> None:
+    p = ll.Pipeline("wrong")
+    numbers = p.source("numbers", Given(item))
+    says = rf"read\(\) of source Given must yield \(batch, offset\) or None, and it yielded {what}$"
+    with pytest.raises(ll.PipelineFailed, match=re.compile(says, re.MULTILINE)):
+        p.start(engine="inline").wait(PATIENCE)
+    with pytest.raises(ll.PipelineFailed, match=re.compile(says, re.MULTILINE)):
+        numbers.preview()
+
+
+@pytest.mark.parametrize(
+    ("partitions", "says"),
+    [
+        (None, "failed: ZeroDivisionError"),
+        (5, r"gave 5: return a list of names, as in \['0'\]"),
+        ("abc", r"gave 'abc': return a list of names, as in \['0'\]"),
+        ([1], "gave 1 among its names: a partition is named by a text"),
+        (["a", "b", "a"], "gave 'a' twice"),
+    ],
+)
+def test_partitions_have_names_of_their_own(partitions: Any, says: str) -> None:
+    p = ll.Pipeline("wrong")
+    numbers = p.source("numbers", Given((BATCH, 1), partitions))
+    for use in (lambda: p.start(engine="inline"), numbers.preview):
+        with pytest.raises(ll.errors.ConnectorError, match=rf"source 'numbers': partitions\(\) of Given {says}"):
+            use()

@@ -97,6 +97,9 @@ def test_retried_and_dropped_while_it_does_not_run(make: Any, errors: int, wante
         until(lambda: run.status().operators["sums"].taken == 10 and run.log.errors().num_rows == errors)
     names = run.log.errors()["event"].to_pylist()
     lost = run.log.errors()["events"].to_pylist()[0]
+    for error in run.log.errors().to_pylist():  # alike, whoever set it aside
+        assert error["reason"].startswith("ValueError: ") and "\n" not in error["reason"]
+        assert error["traceback"].startswith("Traceback") and error["reason"] in error["traceback"]
     (tmp_path / "fixed").touch()
     (tmp_path / "go").touch()
     assert counted(run) == (errors, errors)
@@ -118,11 +121,15 @@ def test_what_can_not_be_retried_says_so(tmp_path: Path) -> None:
     with pytest.raises(LogError, match="'sums' has finished"):
         run.retry("sums.errors:1")
     with pytest.raises(LogError, match=r"has put out 1\.\.3"):
-        run.retry("sums:9")
+        run.retry("sums.errors:9")
     with pytest.raises(BadName, match=r"there is no port events\.errors"):
-        run.retry("events:1")
-    with pytest.raises(BadName, match="not one event on a port 'errors'"):
-        run.drop("sums.out:1")
+        run.retry("events.errors:1")
+    for name in ("sums:1", "sums.out:1", "sums.errors:1..2"):  # the first two are one and the same
+        for settle in (run.retry, run.drop):
+            with pytest.raises(
+                BadName, match=rf"'{name}' is not one event on a port 'errors': they are named as sums\.errors:1"
+            ):
+                settle(name)
     assert run.log.errors().num_rows == 2
-    assert run.drop("sums:1") and run.drop("sums.errors:2") and not run.drop("sums:1")
+    assert run.drop("sums.errors:1") and run.drop("sums.errors:2") and not run.drop("sums.errors:1")
     assert run.log.errors().num_rows == 0

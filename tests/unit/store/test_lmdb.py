@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ import logline as ll
 from logline.engine.image import Output, Step
 from logline.errors import LogError
 from logline.names import OUT, InstanceName, Serial, Ssn
+from logline.store.address import find_store, open_store
 from logline.store.lmdb.folder import LmdbStore
 
 ORDERS = InstanceName("orders")
@@ -48,6 +49,22 @@ def folder(tmp_path: Path) -> Path:
 def test_the_folder_is_private(folder: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / "journals" / "orders" / "data.mdb").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("use", "place"),
+    [
+        (open_store, "/proc/none/log"),
+        (open_store, f"{__file__}"),
+        (open_store, f"{__file__}/log"),
+        (open_store, f"/tmp/{'x' * 300}"),
+        (find_store, f"/tmp/{'x' * 300}"),
+    ],
+)
+def test_a_folder_that_can_not_be_used_is_named(use: Callable[[str], object], place: str) -> None:
+    with pytest.raises(LogError, match="give it a folder that this process may make, read and write") as info:
+        use(f"lmdb:{place}")
+    assert str(info.value).startswith(f"the log can't be in {place} (")
 
 
 def test_another_boot_is_refused_for_process(folder: Path) -> None:

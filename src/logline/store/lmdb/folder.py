@@ -69,6 +69,25 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return found
 
 
+def is_log(folder: Path) -> bool:
+    """Whether there is a log in that folder."""
+    with _usable(folder):
+        return (folder / "log.json").exists()
+
+
+@contextlib.contextmanager
+def _usable(folder: Path) -> Iterator[None]:
+    """What the system refuses is said with the folder's name."""
+    try:
+        yield
+    except OSError as error:
+        where = "" if error.filename in (None, str(folder)) else f" at {error.filename}"
+        raise LogError(
+            f"the log can't be in {folder} ({error.strerror or error}{where}): "
+            "give it a folder that this process may make, read and write, as in 'lmdb:orders.log'"
+        ) from error
+
+
 class LmdbLease:
     """The right to run the pipeline: `lease.json` names the holder, and a lock that the kernel lets go when its
     process dies says whether it lives. Each run has a lock of its own, so that a takeover has one at once."""
@@ -80,10 +99,7 @@ class LmdbLease:
         with _turn(folder / "lease"):
             holder = read_json(self._note)
             if holder is not None and not takeover and _locked(folder / f"lease.{holder['run']}"):
-                raise LogInUse(
-                    f"the log {folder} is in use by run {holder['run']} (process {holder['pid']}): "
-                    "stop that run, or start with takeover=True to fence it off"
-                )
+                raise LogInUse(f"the log {folder} is in use by run {holder['run']} (process {holder['pid']})")
             self._file: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
             write_aside(self._note, {"run": run, "pid": os.getpid()})
@@ -150,11 +166,12 @@ class LmdbStore:
 
     def __init__(self, folder: Path, *, durability: Durability | None = None, create: bool = True) -> None:
         self.folder = folder.absolute()
-        about = read_json(self.folder / "log.json")
-        if about is None:
-            if not create:
-                raise LogError(f"there is no log in {folder}")
-            about = self._create(durability or "disk")
+        with _usable(self.folder):
+            about = read_json(self.folder / "log.json")
+            if about is None:
+                if not create:
+                    raise LogError(f"there is no log in {folder}")
+                about = self._create(durability or "disk")
         self._check(about)
         if durability not in (None, about["durability"]):
             raise LogError(
@@ -254,7 +271,8 @@ class LmdbStore:
 
     def lease(self, run: str, *, takeover: bool = False) -> LmdbLease:
         """One run at a time."""
-        return LmdbLease(self.folder, run, takeover=takeover)
+        with _usable(self.folder):
+            return LmdbLease(self.folder, run, takeover=takeover)
 
     def running(self) -> Holder | None:
         """The lock says whether the process lives that the note names."""

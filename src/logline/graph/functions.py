@@ -1,0 +1,33 @@
+"""Whether a function that an author gave can be called as it will be, said when the pipeline is defined.
+
+    >>> check_takes(lambda batch: batch, "map_batches", "batch")
+    >>> check_takes(lambda row: row, "map_rows", "row", "ctx")
+    Traceback (most recent call last):
+    ...
+    logline.errors.OptionError: map_rows calls its function with (row, ctx), and <lambda>(row) can't be called \
+so: too many positional arguments
+"""
+
+from __future__ import annotations
+
+import inspect
+
+from logline.errors import OptionError, a_kind
+
+
+def check_takes(fn: object, what: str, *arguments: str) -> None:
+    """Raises an OptionError unless `fn` takes these arguments. What shows no signature, as some of C, passes."""
+    if not callable(fn):
+        raise OptionError(f"{what} takes a function of ({', '.join(arguments)}), not {a_kind(fn)}")
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        name = getattr(fn, "__name__", type(fn).__name__)
+        raise OptionError(
+            f"{what} calls its function with ({', '.join(arguments)}), "
+            f"and {name}{signature} can't be called so: {error}"
+        ) from None

@@ -1,0 +1,105 @@
+"""What users do wrong is told as theirs: with the operator's name, and where there is one the event's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import logline as ll
+
+EVENTS = 6
+
+
+class Passing(ll.Operator[Any, Any]):
+    outputs = {"out": "n long"}  # noqa: RUF012
+
+    def generate(self, inset: Any, acc: Any, ctx: Any) -> Iterator[Any]:
+        yield acc
+
+
+class Kept(Passing):
+    def assign(self, event: ll.Event, ctx: Any) -> Any:
+        return ["all"]
+
+    def update(self, inset: Any, acc: Any, event: ll.Event) -> Any:
+        return event.batch
+
+
+class Noting(Kept):
+    def assign(self, event: ll.Event, ctx: Any) -> Any:
+        return {"all": object()}
+
+
+class Remembering(Kept):
+    State = dict
+
+    def assign(self, event: ll.Event, ctx: Any) -> Any:
+        ctx.state["n"] = object()
+        return ["all"]
+
+
+class Failing(Passing):
+    def generate(self, inset: Any, acc: Any, ctx: Any) -> Iterator[Any]:
+        raise OSError(acc["n"][0].as_py())
+
+
+class Exiting(Passing):
+    def generate(self, inset: Any, acc: Any, ctx: Any) -> Iterator[Any]:
+        sys.exit(3)
+
+
+class ExitingSoon(Kept):
+    def update(self, inset: Any, acc: Any, event: ll.Event) -> Any:
+        sys.exit(3)
+
+
+class Closing(Passing):
+    def close(self) -> None:
+        raise OSError("it does not close")
+
+
+def leave(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch["n"].to_pylist() == [2]:
+        sys.exit(3)
+    return batch
+
+
+def run(op: Any, **options: Any) -> ll.Run:
+    p = ll.Pipeline("mistaken")
+    numbers = p.source("numbers", ll.sources.batches([pa.table({"n": [n]}) for n in range(EVENTS)]))
+    if isinstance(op, ll.Operator):
+        made = numbers.apply("op", op, **options)
+    else:
+        made = numbers.map_batches("op", op, schema="n long", **options)
+    made.sink("store", ll.sinks.collect())
+    return p.run(engine="inline")
+
+
+@pytest.mark.parametrize(
+    ("op", "concurrency", "event", "told"),
+    [
+        (Noting(), 1, "", "CodecError: a value of type object can't be logged exactly"),
+        (Remembering(), 1, "", "StateError: its state can't be logged: Encoding objects of type object"),
+        (Failing(), 1, "numbers:1", "OSError: 0"),
+        (Exiting(), 1, "numbers:1", "SystemExit: 3"),
+        (ExitingSoon(), 1, "numbers:1", "SystemExit: 3"),
+        (leave, 1, "numbers:3", "SystemExit: 3"),
+        (leave, 4, "numbers:3", "SystemExit: 3"),
+    ],
+)
+def test_it_is_told_with_its_operator_and_the_first_event(op: Any, concurrency: int, event: str, told: str) -> None:
+    with pytest.raises(ll.PipelineFailed) as failed:
+        run(op, **({"concurrency": concurrency} if concurrency > 1 else {}))
+    where = f" on {event}" if event else ""
+    assert str(failed.value).startswith(f"operator 'op' failed{where}: {told}")
+    assert (failed.value.operator, failed.value.event) == ("op", event)
+
+
+def test_what_fails_to_close_has_done_its_work(caplog: pytest.LogCaptureFixture) -> None:
+    assert run(Closing()).result("store")["n"].to_pylist() == list(range(EVENTS))
+    assert "close() of op failed (Closing)" in caplog.text
+    assert "it does not close" in caplog.text
