@@ -6,6 +6,26 @@ definition of a pipeline come before any data moves.
 
 from __future__ import annotations
 
+import traceback
+
+
+def told(error: BaseException) -> str:
+    """An exception as text, without Logline's own frames, unless there are no others."""
+    return "".join(_trimmed(traceback.TracebackException.from_exception(error)).format())
+
+
+def _trimmed(text: traceback.TracebackException) -> traceback.TracebackException:
+    theirs = [frame for frame in text.stack if not frame.filename.startswith(_OURS)]
+    if theirs:
+        text.stack = traceback.StackSummary.from_list(theirs)
+    for other in (text.__cause__, text.__context__):
+        if other is not None:
+            _trimmed(other)
+    return text
+
+
+_OURS = __file__.removesuffix("errors.py")
+
 
 def a_kind(value: object) -> str:
     """What kind of thing was given instead: `a list`, `an int`, `None`."""

@@ -515,7 +515,7 @@ class Pipeline:
             follow(run, self.name)
         except KeyboardInterrupt:
             run.stop()
-            logger.warning("pipeline %r was stopped by Ctrl-C; it goes on from its log", self.name)
+            logger.warning("pipeline %r was stopped by Ctrl-C; started again on its log, it goes on", self.name)
         return run
 
 

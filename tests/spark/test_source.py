@@ -96,6 +96,7 @@ def test_which_plans_can_be_replayed(spark: SparkSession, files: Path) -> None:
         (frame.withColumn("at", F.current_timestamp()), "current time"),
         (frame.sample(0.5, seed=1), "Sample"),
         (frame.where(identity("id") > 3), "EvalPython"),
+        (frame.mapInArrow(lambda batches: batches, frame.schema), "Python code"),
         (spark.sparkContext.parallelize([(1,)]).toDF(), "ExistingRDD"),
         (spark.range(3).cache(), "InMemoryTableScan"),
     ):

@@ -12,7 +12,6 @@ hour H and fires H).
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,7 +23,7 @@ from logline.engine.image import Image, Member, Output, Timer, own_id, unassigne
 from logline.engine.results import Failure
 from logline.engine.spec import ChannelSpec, InstanceSpec
 from logline.engine.stimuli import Intake
-from logline.errors import BadName, StateError, a_kind
+from logline.errors import BadName, StateError, a_kind, told
 from logline.graph.operator import Cause, Clock, Context, Event, Operator
 from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
 
@@ -80,21 +79,7 @@ class UserError(Exception):
 
 def failure_of(error: BaseException, retry_on: tuple[type[BaseException], ...] = ()) -> Failure:
     """An exception as text, without Logline's own frames, unless there are no others."""
-    text = "".join(_trimmed(traceback.TracebackException.from_exception(error)).format())
-    return Failure(type(error).__name__, _loggable(str(error)), _loggable(text), isinstance(error, retry_on))
-
-
-def _trimmed(told: traceback.TracebackException) -> traceback.TracebackException:
-    theirs = [frame for frame in told.stack if not frame.filename.startswith(_OURS)]
-    if theirs:
-        told.stack = traceback.StackSummary.from_list(theirs)
-    for other in (told.__cause__, told.__context__):
-        if other is not None:
-            _trimmed(other)
-    return told
-
-
-_OURS = __file__.removesuffix("engine/desk.py")
+    return Failure(type(error).__name__, _loggable(str(error)), _loggable(told(error)), isinstance(error, retry_on))
 
 
 def _loggable(text: str) -> str:

@@ -20,8 +20,7 @@ from typing import get_args
 
 import pyarrow as pa
 
-from logline.engine.desk import failure_of
-from logline.errors import OptionError
+from logline.errors import OptionError, told
 from logline.graph.durations import duration
 from logline.graph.durations import rate as parse_rate
 from logline.graph.functions import check_takes
@@ -86,8 +85,8 @@ class MapRows(Operator[Batch, None]):
             yield Emit(pa.RecordBatch.from_pylist(rows, schema=self.schema))
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, _Failed):
-                failure = failure_of(outcome.error)
-                yield Reject(acc.slice(index, 1), f"{failure.kind}: {failure.message}", failure.traceback)
+                error = outcome.error
+                yield Reject(acc.slice(index, 1), f"{type(error).__name__}: {error}", told(error))
 
     async def _all(self, rows: list[Row], ctx: Context[None]) -> list[Row | _Failed | None]:
         tasks: list[asyncio.Task[Row | _Failed | None]] = []

@@ -27,11 +27,11 @@ _NARROW = {
     "FilterExec",
     "GenerateExec",
     "InputAdapter",
-    "MapInArrowExec",
     "ProjectExec",
     "UnionExec",
     "WholeStageCodegenExec",
 }
+_HOST = "MapInArrowExec"
 _SHUFFLES = "AdaptiveSparkPlanExec"
 _IDS = re.compile(r"#\d+L?|\(\d+\)$")
 """Numbers that Spark gives out anew each time: of attributes, of stages of generated code."""
@@ -76,11 +76,13 @@ def _obstacle(frame: DataFrame, execution: Any, nodes: list[Any]) -> str:
         return "it uses the current time"
     if not execution.optimizedPlan().deterministic():
         return "it is not deterministic"
-    for node in nodes:
+    for place, node in enumerate(nodes):
         kind = node.getClass().getSimpleName()
+        if kind == _HOST and place > 0:
+            return "it runs Python code"  # the first one stands for the code of a host
         if kind == _SHUFFLES:
             return "it shuffles, joins or has a subquery"
-        if kind not in _LEAVES | _NARROW:
+        if kind not in _LEAVES | _NARROW | {_HOST}:
             return f"{str(node.nodeName()).strip()!r} may give its rows in another order"
     return ""
 
@@ -95,7 +97,7 @@ def _walk(node: Any) -> Iterator[Any]:
 def _identity(jvm: Any, node: Any) -> Iterator[str]:
     """What must be the same for the partitions to be the same."""
     kind = node.getClass().getSimpleName()
-    yield _IDS.sub("", node.simpleString(_ALL)) if kind != "MapInArrowExec" else kind
+    yield _IDS.sub("", node.simpleString(_ALL)) if kind != _HOST else kind
     if kind == "CoalesceExec":
         yield from (str(list(part.parentsIndices())) for part in node.execute().partitions())
     elif kind == "FileSourceScanExec":
