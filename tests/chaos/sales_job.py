@@ -5,6 +5,7 @@ python -m tests.chaos.sales_job LOG DATABASE [ENGINE [HOLD]]
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import sys
 import time
@@ -98,6 +99,7 @@ def pipeline(database: str, hold: str = "") -> ll.Pipeline:
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits "ignored"
     log, database, engine, hold = (*sys.argv[1:], *("inline", "")[len(sys.argv) - 3 :])
     run = pipeline(database, hold).start(f"lmdb:{log}", engine=engine, durability="process")
     if engine != "inline":
