@@ -54,6 +54,7 @@ class Tally:
             f"late writes {self.counts['late write']}, bells lost {self.counts['bell lost']}",
             f"commit answers lost {self.counts['answer lost']}, journals swept {self.counts['swept']}",
             f"errors retried {self.counts['retried']}, dropped {self.counts['dropped']}",
+            f"lives stopped {self.counts['stopped']}",
             "",
             f"{'killed at':<16} {'before':>8} {'after':>8}",
         ]
@@ -126,6 +127,7 @@ def draw_faults(seed: int) -> Faults:
         lose_answer=rnd.choice((0.0, 0.1)),
         target_away=rnd.choice((0.0, 0.2)),
         late_start=rnd.choice((0.0, 0.0, 0.3)),
+        stop=rnd.choice((0.0, 0.002, 0.01)),
     )
 
 

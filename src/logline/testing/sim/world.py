@@ -4,7 +4,7 @@ Every action of a machine is a point where its life can be killed, before it is 
 then never arrives). Beyond that: actions of one life are executed in any order and their outcomes arrive in any
 order; a life that is declared dead may go on (a zombie), at once or when it is woken up later; bells get lost;
 the answer to a commit gets lost and the commit is repeated; a write of a dead life lands late or never; all lives
-die at once.
+die at once; a life is told to stop, or to drain and then to stop, and another one goes on.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ class Faults:
     lose_answer: float = 0.0
     late_write: float = 0.5
     target_away: float = 0.0
+    stop: float = 0.0
+    """Per move: somebody ends a life in order, whatever is under way."""
     late_start: float = 0.0
     """An instance begins when others have long been at work."""
     kill_at: frozenset[int] = frozenset()
@@ -109,7 +111,8 @@ class World:
         self._wakes: list[tuple[int, int, Actor]] = []
         self._late: list[Callable[[], object]] = []
         self._user = Random(seed + 1)
-        """Whoever looks at errors; with chance of its own, so that a schedule without errors stays what it is."""
+        """Whoever looks at errors, or stops a life; with chance of its own, so that a schedule without stays what it
+        is."""
         for name in parts:
             actor = self._spawn(name)
             if self.faults.late_start and self.rnd.random() < self.faults.late_start:
@@ -180,7 +183,7 @@ class World:
         self.counts[why] += 1
         if why == "left":
             self.finished.add(actor.name)
-        elif why == "handed" and self.newest[actor.name] is actor:
+        elif why in ("handed", "stopped") and self.newest[actor.name] is actor:
             self._spawn(actor.name)
         elif why == "fenced" and self.newest[actor.name] is actor:
             raise Violation(f"FENCED the newest life of {actor.name}")
@@ -207,6 +210,8 @@ class World:
             self._sweep()
         if self.checks.errors and self._user.random() < 0.03:
             self._settle_error(*self._user.choice(sorted(self.checks.errors)))
+        if self.faults.stop and self._user.random() < self.faults.stop:
+            self._stop(self._user.choice(self.actors))
         awake = [a for a in self.actors if not a.paused and (a.todo or a.arriving)]
         if not awake:
             self._idle()
@@ -343,6 +348,12 @@ class World:
         if sleeping and self.rnd.random() < 0.5:
             self.rnd.choice(sleeping).paused = False
 
+    def _stop(self, actor: Actor) -> None:
+        """At once, or it drains, and is told to stop when nothing moves any more."""
+        if self.faults.budget > 0 and not actor.life.machine.stopping:
+            self.faults.budget -= 1
+            actor.arriving.append(on.Command("drain" if self._user.random() < 0.5 else "stop"))
+
     def _land(self) -> None:
         self._late.pop(int(self.rnd.random() * len(self._late)))()
 
@@ -400,7 +411,9 @@ class World:
         self.counts["idle"] += 1
         self._wakes = [w for w in self._wakes if w[2].alive]
         for actor in self.actors:
-            if self.newest[actor.name] is actor and not actor.paused and not actor.todo and not actor.arriving:
+            if actor.life.machine.draining:
+                actor.arriving.append(on.Command("stop"))
+            elif self.newest[actor.name] is actor and not actor.paused and not actor.todo and not actor.arriving:
                 self.checks.at_rest(actor.life, self.now, wakes=any(w[2] is actor for w in self._wakes))
         if self._wakes:
             self.now = max(self.now, min(w[0] for w in self._wakes))
