@@ -295,6 +295,8 @@ class Life:
                     break
         except USER_ERRORS as error:
             failure = failure_of(error, self.parts.retry_on or (Exception,))
+            said = f"{failure.kind}: {failure.message}"
+            logger.warning("%s: write %d to %r failed: %s", self.spec.name, done + 1, str(action.target), said)
         yield on.Written(action.target, done, failure)
 
     # ---- reads ----------------------------------------------------------------------------------------

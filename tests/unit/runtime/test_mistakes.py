@@ -103,3 +103,25 @@ def test_what_fails_to_close_has_done_its_work(caplog: pytest.LogCaptureFixture)
     assert run(Closing()).result("store")["n"].to_pylist() == list(range(EVENTS))
     assert "close() of op failed (Closing)" in caplog.text
     assert "it does not close" in caplog.text
+
+
+class Unsteady(ll.Sink):
+    """Its first write fails."""
+
+    guarantee = "named"
+
+    def __init__(self) -> None:
+        self.failed = False
+
+    def write(self, batch: pa.RecordBatch, number: int, write_id: str) -> None:
+        if not self.failed:
+            self.failed = True
+            raise OSError("the disk is full")
+
+
+def test_a_write_that_is_tried_again_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    p = ll.Pipeline("unsteady")
+    numbers = p.source("numbers", ll.sources.batches([pa.table({"n": [1]})]))
+    numbers.sink("store", Unsteady(), retry=ll.Retry(attempts=3, wait="1ms"))
+    assert p.run(engine="inline").status().phase == "finished"
+    assert "store: write 1 to 'out' failed: OSError: the disk is full" in caplog.text
