@@ -121,7 +121,7 @@ def test_several_jobs_at_once_in_order(spark: SparkSession) -> None:
 
 
 def test_a_spark_error_is_the_operators_own(spark: SparkSession) -> None:
-    p = pipeline(lambda df: df.selectExpr("assert_true(amount < 70)", "amount"), schema="x void, amount long")
+    p = pipeline(lambda df: df.selectExpr("assert_true(amount < 70) as x", "amount"), schema="x void, amount long")
     with pytest.raises(PipelineFailed, match=r"operator 'made' failed on orders:8") as failed:
         p.run(engine="inline")
     assert failed.value.operator == "made"
