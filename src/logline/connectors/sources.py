@@ -69,7 +69,8 @@ class Batches(Source):
         if not callable(self._data):
             return self._data
         made: object = self._data()
-        if is_tabular(made) or not isinstance(made, Iterable):
+        table = is_tabular(made) and not isinstance(made, pa.RecordBatchReader)  # which is one of batches
+        if table or not isinstance(made, Iterable):
             raise DefinitionError(
                 f"the function of batches() gave {a_kind(made)}; it gives an iterable of tables, a list for example"
             )

@@ -69,7 +69,7 @@ class Source(ABC):
         return self
 
     def close(self) -> None:
-        """At the end of a life that ends in order."""
+        """At the end of a life that ends in order; nothing may depend on it."""
 
 
 def is_read_item(item: object) -> bool:
@@ -115,4 +115,4 @@ class Sink(ABC):
         raise TypeError(f"{type(self).__name__} is positioned and needs position()")
 
     def close(self) -> None:
-        """At the end of a life that ends in order."""
+        """At the end of a life that ends in order; nothing may depend on it."""

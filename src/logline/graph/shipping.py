@@ -63,6 +63,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, io.TextIOWrapper | io.BufferedIOBase | io.RawIOBase) and not _standard(obj):
             raise pickle.PicklingError("an open file can't be shipped")
+        if isinstance(obj, msgspec.Meta):
+            return _make_meta, ({name: value for name in _META if (value := getattr(obj, name)) is not None},)
         if isinstance(obj, type):
             if _CACHE in vars(obj):
                 delattr(obj, _CACHE)  # what msgspec knows of a dataclass; it finds it out again
@@ -72,21 +74,20 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
 
 _CACHE = "__msgspec_cache__"
-_CONFIG = [
-    "frozen",
-    "eq",
-    "order",
-    "array_like",
-    "gc",
-    "repr_omit_defaults",
-    "omit_defaults",
-    "forbid_unknown_fields",
-    "weakref",
-    "dict",
-    "cache_hash",
-    "tag",
-    "tag_field",
-]
+# fmt: off
+_META = (
+    "gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz", "title", "description",
+    "examples", "extra_json_schema", "extra",
+)
+_CONFIG = (
+    "frozen", "eq", "order", "array_like", "gc", "repr_omit_defaults", "omit_defaults", "forbid_unknown_fields",
+    "weakref", "dict", "cache_hash", "tag", "tag_field",
+)
+# fmt: on
+
+
+def _make_meta(given: dict[str, Any]) -> msgspec.Meta:
+    return msgspec.Meta(**given)
 
 
 def _by_value(kind: type) -> bool:
@@ -101,35 +102,62 @@ def _by_value(kind: type) -> bool:
 
 
 def _reduce_struct(kind: type[msgspec.Struct]) -> tuple[Any, ...]:
-    """Made anew from its fields: attributes that are set later, as cloudpickle does it, give it none."""
-    fields = [(f.name, f.type, _given(f.default), _given(f.default_factory)) for f in msgspec.structs.fields(kind)]
-    own = {
-        name: part
-        for name, part in vars(kind).items()
-        if isinstance(part, types.FunctionType | staticmethod | classmethod | property)
-    }
+    """Made anew from its bases and fields: attributes that are set later, as cloudpickle does it, give it none."""
+    known = {field.name: field for field in msgspec.structs.fields(kind)}
+    own = [known[name] for name in vars(kind).get("__annotations__", {}) if name in known]
+    fields = [(f.name, f.type, _given(f.default), _given(f.default_factory)) for f in own]
     config = {name: getattr(kind.__struct_config__, name) for name in _CONFIG}
-    return _make_struct, (kind.__name__, kind.__qualname__, kind.__module__, fields, config), own, None, None, _equip
+    config["rename"] = {field.name: field.encode_name for field in own}
+    members = {name: part for name, part in vars(kind).items() if name not in known and not _is_made(name, part)}
+    made = (kind.__name__, kind.__qualname__, kind.__module__, kind.__bases__, fields, config, _INIT in members)
+    return _make_struct, made, members, None, None, _equip
+
+
+_INIT = "__post_init__"
+
+
+def _is_made(name: str, part: object) -> bool:
+    """Whether it comes with the class itself."""
+    dunder = name.startswith("__") and name.endswith("__")
+    return isinstance(part, types.MemberDescriptorType) or (dunder and not isinstance(part, types.FunctionType))
 
 
 def _given(default: Any) -> tuple[Any, ...]:
     return () if default is msgspec.NODEFAULT else (default,)
 
 
-def _make_struct(name: str, qualname: str, module: str, fields: list[Any], config: dict[str, Any]) -> type:
+def _make_struct(
+    name: str, qualname: str, module: str, bases: Any, fields: list[Any], config: dict[str, Any], init: bool
+) -> type:
     wanted: list[Any] = []
     for field, hint, default, factory in fields:
         value = default or tuple(msgspec.field(default_factory=one) for one in factory)
         wanted.append((field, hint, *value))
-    optional = [len(one) > 2 for one in wanted]
-    made = msgspec.defstruct(name, wanted, module=module, kw_only=optional != sorted(optional), **config)
+    namespace: dict[str, Any] = {_INIT: _late_init} if init else {}  # it is looked for when the class is made
+    make = functools.partial(
+        msgspec.defstruct, name, wanted, bases=bases, module=module, namespace=namespace, **config
+    )
+    try:
+        made = make()
+    except TypeError:  # a field without a default after one with
+        made = make(kw_only=True)
     made.__qualname__ = qualname
     return made
 
 
-def _equip(kind: type, own: Mapping[str, Any]) -> None:
-    for name, part in own.items():
-        setattr(kind, name, part)
+def _late_init(self: Any) -> None:
+    for kind in type(self).__mro__:
+        if _LATE in vars(kind):
+            vars(kind)[_LATE](self)
+            return
+
+
+_LATE = "_logline_post_init"
+
+
+def _equip(kind: type, members: Mapping[str, Any]) -> None:
+    for name, part in members.items():
+        setattr(kind, _LATE if name == _INIT else name, part)
 
 
 def _standard(file: object) -> bool:

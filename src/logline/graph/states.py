@@ -67,7 +67,7 @@ def _resolve(hint: Any, seen: set[type]) -> None:
     if not isinstance(hint, type) or hint in seen or not dataclasses.is_dataclass(hint):
         return
     seen.add(hint)
-    hints = _hints(hint)
+    hints = _hints(hint, extras=True)
     for kind in hint.__mro__:
         own = vars(kind).get("__annotations__", {})
         own.update({name: hints[name] for name in own if name in hints})
@@ -96,9 +96,9 @@ def _field_names(kind: type) -> tuple[str, ...] | None:
     return None
 
 
-def _hints(kind: type) -> Mapping[str, Any]:
+def _hints(kind: type, *, extras: bool = False) -> Mapping[str, Any]:
     try:
-        return get_type_hints(kind)
+        return get_type_hints(kind, include_extras=extras)
     except NameError:  # a type that is only known inside a function
         return kind.__annotations__
 

@@ -68,6 +68,7 @@ class Life:
         self.hands: Hands | None = None
         self._readings: dict[PartitionName, Reading] = {}
         self._gathering: Gathering | None = None
+        self._at_source = self._closed = False
         self._watch = watch
         self._opened: set[TargetName] = set()
         self._channels = self.spec.channels
@@ -141,20 +142,19 @@ class Life:
         if self.journal is not None:
             self.journal.close()
         if in_order:
-            for part in self._closing():
-                try:
-                    part.close()
-                except USER_ERRORS:  # all that it was for is in the log
-                    logger.warning("close() of %s failed (%s)", self.spec.name, type(part).__name__, exc_info=True)
+            sinks = self.parts.sinks or {}
+            self._close([self.parts.op, *(sinks[target] for target in self._opened)])
+            self._closed = True
+            if not self._at_source:  # else its own thread does it; the source itself is left alone
+                self._close([*self._readings.values(), self.parts.source])
 
-    def _closing(self) -> list[Any]:
-        """What user code may want to clean up. A source whose code is still at it is left alone."""
-        readings = list(self._readings.values())
-        parts: list[Any] = [*readings, self.parts.op]
-        if not any(reading.inside for reading in readings):
-            parts.append(self.parts.source)
-        sinks = self.parts.sinks or {}
-        return [part for part in (*parts, *(sinks[target] for target in self._opened)) if part is not None]
+    def _close(self, parts: Iterable[Any]) -> None:
+        for part in parts:
+            try:
+                if part is not None:
+                    part.close()
+            except USER_ERRORS:  # all that it was for is in the log
+                logger.warning("close() of %s failed (%s)", self.spec.name, type(part).__name__, exc_info=True)
 
     # ---- journal --------------------------------------------------------------------------------------
 
@@ -302,12 +302,22 @@ class Life:
     # ---- reads ----------------------------------------------------------------------------------------
 
     def _read(self, action: do.Read) -> Iterable[on.Stimulus]:
+        """On a thread of its own; the life may be closed meanwhile."""
+        self._at_source = True
+        try:
+            return list(self._gather(action))
+        finally:
+            self._at_source = False
+            if self._closed:
+                self._close(self._readings.values())
+
+    def _gather(self, action: do.Read) -> Iterable[on.Stimulus]:
         """Reads up to `items` events, or until `within` has passed, or a pause."""
         name, source = action.partition, self.parts.source
         assert source is not None
         gathering = self._gathering = Gathering(name, self.parts, self.clock())
         then: Literal["more", "pause", "end"] = "more"
-        got: Any = None
+        reading = got = None
         try:
             if action.fresh:
                 offset = None if action.offset is None else codec.decode(action.offset)
@@ -332,10 +342,10 @@ class Life:
             elif then != "more":
                 reading.keep(got)
         except USER_ERRORS as error:
-            if gathering.take() is None and name in self._readings:
-                self._readings[name].keep(error)
-            else:
+            if gathering.give_up():
                 yield self._failed_read(name, error)
+            elif reading is not None:  # what came before was handed over
+                reading.keep(error)
 
     def hand_over(self) -> tuple[list[on.Stimulus], int | None]:
         """What a read has got while its source blocks for longer than `within`; or when to look again. Called while
@@ -348,7 +358,8 @@ class Life:
         try:
             items = gathering.take()
         except USER_ERRORS as error:
-            return [self._failed_read(gathering.partition, error)], None
+            found = [self._failed_read(gathering.partition, error)] if gathering.give_up() else []
+            return found, None
         return ([] if items is None else [on.ReadGot(gathering.partition, items, "more")]), None
 
     def _failed_read(self, name: PartitionName, error: BaseException) -> on.Stimulus:

@@ -106,18 +106,22 @@ class ArrowPayloads:
 
     def read(self, batch: pa.RecordBatch) -> Produced:
         """A batch that a source read."""
-        schema, width = self._known[OUT]
-        if not batch.schema.equals(schema):
-            (batch,) = to_batches(batch, schema, f"{self.operator}.out")
-        return _produced(OUT, batch, width)
+        return _produced(OUT, self._fitting(batch), self._known[OUT][1])
 
-    def chunk(self, batches: Sequence[pa.RecordBatch], rows: int) -> Sequence[pa.RecordBatch]:
+    def _fitting(self, batch: Any) -> pa.RecordBatch:
+        schema, _ = self._known[OUT]
+        if isinstance(batch, pa.RecordBatch) and batch.schema.equals(schema):
+            return batch
+        return to_batches(batch, schema, f"{self.operator}.out")[0]
+
+    def chunk(self, batches: Sequence[Any], rows: int) -> Sequence[pa.RecordBatch]:
         """Batches that were read one after the other, as batches of at most so many rows."""
         if len(batches) == 1:
-            batch = batches[0]
+            batch = batches[0] if isinstance(batches[0], pa.RecordBatch) else self._fitting(batches[0])
             if batch.num_rows <= rows:
-                return batches
+                return [batch]
             return [batch.slice(at, rows) for at in range(0, batch.num_rows, rows)]
+        batches = [self._fitting(batch) for batch in batches]
         table = pa.Table.from_batches(batches)
         return [
             part.combine_chunks().to_batches()[0] if part.num_rows else batches[0]

@@ -26,12 +26,11 @@ class Reading:
     def __init__(self, batches: Iterator[tuple[Any, Any] | None]) -> None:
         self._batches = batches
         self._kept: list[Any] = []
-        self._inside = self._closed = False
 
     def next(self) -> Any:
         """A batch with its offset, None if there is nothing now, or END."""
         if not self._kept:
-            got = self._from_source()
+            got = next(self._batches, END)
             if got is None or got is END or is_read_item(got):
                 return got
             raise no_read_item(got, self._source())
@@ -39,15 +38,6 @@ class Reading:
         if isinstance(got, BaseException):
             raise got
         return got
-
-    def _from_source(self) -> Any:
-        self._inside = True
-        try:
-            return next(self._batches, END)
-        finally:
-            self._inside = False
-            if self._closed:
-                self._close()
 
     def _source(self) -> str:
         """A generator knows whose it is: `Orders.read`."""
@@ -58,18 +48,8 @@ class Reading:
         """It came, or was raised, too late for its read action."""
         self._kept.append(got)
 
-    @property
-    def inside(self) -> bool:
-        """Whether user code is at it."""
-        return self._inside
-
     def close(self) -> None:
-        """The life ends in order. Code that is at it, on the reader's thread, is let out first."""
-        self._closed = True
-        if not self._inside:
-            self._close()
-
-    def _close(self) -> None:
+        """As a life does that ends in order."""
         close = getattr(self._batches, "close", None)
         if close is not None:
             close()
@@ -96,9 +76,9 @@ class Gathering:
         with self._lock:
             if self._over:
                 return False
+            self._last = codec.encode(offset)
             self._batches.append(batch)
             self._rows += getattr(batch, "num_rows", 1)
-            self._last = codec.encode(offset)
             if self._apart or self._rows >= self._parts.rows:
                 self._flush()
             return True
@@ -115,10 +95,16 @@ class Gathering:
         with self._lock:
             if self._over:
                 return None
-            self._over = True
             if self._batches:
                 self._flush()
+            self._over = True
             return self._items
+
+    def give_up(self) -> bool:
+        """Ends it without a look at what is there; False if somebody else has ended it."""
+        with self._lock:
+            mine, self._over = not self._over, True
+            return mine
 
     def waits(self) -> bool:
         """Whether something is there that its action has not reported yet."""

@@ -259,7 +259,7 @@ class Supervisor:
         now = time.monotonic()
         away, self._looked = now - self._looked, now
         for worker in self.workers.values():
-            worker.heard += away if away > AWAY else 0.0
+            worker.heard = min(now, worker.heard + (away if away > AWAY else 0.0))
             if worker.retry_at is not None and now >= worker.retry_at and not self._stop_asked:
                 self._start(worker)
             elif worker.tenant is not None and now - worker.heard > self._silence(worker):

@@ -80,3 +80,9 @@ def test_what_can_not_be_read_again_is_refused():
 def test_it_says_what_it_reads():
     assert FORMS["list"]().describe("0") == "batches(3 in a list)"
     assert "lambda" in FORMS["function"]().describe("0")
+
+
+def test_a_reader_is_an_iterable_of_batches() -> None:
+    table = pa.table({"n": [1, 2, 3]})
+    source = batches(lambda: table.to_reader(max_chunksize=2))
+    assert [batch["n"].to_pylist() for batch, _ in source.read("0", None)] == [[1, 2], [3]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -127,3 +129,18 @@ def test_the_sink_writes_each_event_and_has_no_outputs():
     harness = Harness(SinkOperator(), BATCH.schema).send(BATCH)
     assert harness.outputs == {}
     assert [(w.to, w.data) for w in harness.writes] == [("out", BATCH)]
+
+
+def test_a_wrapper_takes_what_it_takes():
+    def with_factor(fn):
+        @functools.wraps(fn)
+        def wrapped(batch):
+            return fn(batch, 2)
+
+        return wrapped
+
+    @with_factor
+    def times(batch, factor):
+        return batch
+
+    MapBatches(times, pa.schema([("n", pa.int64())]))

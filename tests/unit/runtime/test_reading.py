@@ -141,18 +141,34 @@ def test_what_it_gave_flows_out_before_a_drained_run_stops(engine: Any, tmp_path
         assert numbers(run) == list(range(count))
 
 
-def test_rows_that_make_no_event_are_told_while_it_blocks(tmp_path: Path) -> None:
-    """A mistake that shows when the rows become an event is the source's, whoever makes the event."""
+class Wrong(Blocking):
+    """Good rows, then such as make no event; then it ends, raises or blocks."""
 
-    class Wrong(Blocking):
-        def read(self, partition: str, offset: int | None) -> Iterator[Any]:
-            yield pa.record_batch({"m": ["not what was said"]}), 1
+    def read(self, partition: str, offset: int | None) -> Iterator[Any]:
+        yield pa.record_batch({"n": [1]}), 1
+        yield pa.record_batch({"m": ["not what was said"]}), 2
+        if self.then == "block":
             self.block()
+        if self.then == "raise":
+            raise OSError("another mistake, which comes too late")
 
+
+class WrongQueue(Wrong):
+    destructive = True
+
+
+@pytest.mark.parametrize("source", [Wrong, WrongQueue])
+@pytest.mark.parametrize("gather", [False, True])
+@pytest.mark.parametrize("then", ["end", "raise", "block"])
+def test_rows_that_make_no_event_are_told(source: Any, gather: bool, then: str, tmp_path: Path) -> None:
+    """Whoever makes the event of them: it is the source's mistake."""
     p = ll.Pipeline("wrong")
-    p.source("numbers", Wrong(tmp_path, "more", gather=True)).sink("store", ll.sinks.collect())
+    p.source("numbers", source(tmp_path, then, gather=gather)).sink("store", ll.sinks.collect())
     with p.start(engine="inline") as run:
-        with pytest.raises(ll.PipelineFailed, match=r"operator 'numbers' failed: SchemaError: .*'n'"):
+        wanted = (
+            "OSError: another mistake" if gather and then == "raise" and source is Wrong else "SchemaError: .*'n'"
+        )
+        with pytest.raises(ll.PipelineFailed, match=f"operator 'numbers' failed: {wanted}"):
             run.wait(PATIENCE)
         (tmp_path / "go").touch()
 

@@ -14,6 +14,7 @@ SCRIPT = """
 {future}
 import sys
 from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
 
 import msgspec
 import pyarrow as pa
@@ -28,7 +29,7 @@ class Seen:
 
 @dataclass
 class Plain:
-    n: int = 0
+    n: Annotated[int, msgspec.Meta(ge=0)] = 0
     seen: Seen = field(default_factory=Seen)
 
     def add(self, item):
@@ -42,13 +43,28 @@ class Made(msgspec.Struct):
     at: int = 0
 
 
-class Struct(msgspec.Struct, array_like=True):
+class Base(msgspec.Struct):
     n: int = 0
-    seen: list[Made] = []
+
+    def up(self):
+        self.n += 1
+        return self.n
+
+
+class Struct(Base, rename="camel"):
+    so_far: list[Made] = []
+    first_item: str = ""
+    limit: ClassVar[int] = 3
+
+    def __post_init__(self):
+        self.so_far = self.so_far[-self.limit :]
 
     def add(self, item):
-        self.n += 1
-        self.seen.append(Made(item, at=self.n))
+        assert isinstance(self, Struct)
+        assert len(self.so_far) <= Struct.limit + 3, "it does not forget"
+        self.so_far.append(Made(item, at=super().up()))
+        self.first_item = self.first_item or item
+        assert self.first_item == "a", "it does not remember"
         return self.n
 
 

@@ -131,12 +131,16 @@ def test_a_report_that_waits_behind_others_is_no_silence(scene: Scene) -> None:
     assert not scene.life("b").killed
 
 
-def test_while_the_driver_was_suspended_nobody_was_silent(scene: Scene) -> None:
+@pytest.mark.parametrize("heard", [False, True])
+def test_while_the_driver_was_suspended_nobody_was_silent(scene: Scene, heard: bool) -> None:
     for name in NAMES:
         scene.life(name).hear({"started": 1})
     scene.look()
     scene.now += 3600.0
-    scene.look()  # what they have said meanwhile is still on its way
+    if heard:
+        for name in NAMES:
+            scene.life(name).hear(STATUS)
+    scene.look()  # or what they have said meanwhile is still on its way
     scene.pass_by(Supervisor.silence - 1, *NAMES)
     assert not scene.life("a").killed
     scene.pass_by(2, "a")
