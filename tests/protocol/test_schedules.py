@@ -78,6 +78,14 @@ def test_seeds_that_once_found_a_bug(simulator: Simulator, seed: int) -> None:
     assert simulator.tally.violations[before:] == []
 
 
+@pytest.mark.parametrize("seed", [20261609, 20261899])
+def test_seeds_that_found_a_bug_in_a_stop(simulator: Simulator, seed: int) -> None:
+    """A set in generation waited for its writes to be executed, which a life that stops did not do any more."""
+    before = len(simulator.tally.violations)
+    simulator.schedule(seed)
+    assert simulator.tally.violations[before:] == []
+
+
 class Forgetful(Pick):
     """Loses the last record of each event: what the end check is there to notice."""
 

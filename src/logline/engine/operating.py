@@ -399,7 +399,13 @@ class OperatorMachine(Machine):
 
     def _wind_up(self) -> None:
         self._finish()
-        if not self._busy():
+        if self._wanted:  # a set in generation ends only when what it waits for is written
+            self._seal()
+            self._permit()
+            wake = self.writes.start(self.now, self._do)
+            if wake is not None:
+                self._wake(wake)
+        elif not self._busy():
             self._seal()
 
     def _seal_if_whole(self) -> None:

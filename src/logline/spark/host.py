@@ -60,6 +60,15 @@ class _NoTraces(logging.Filter):
 _no_traces = _NoTraces()
 
 
+def _hush(spark: SparkSession) -> None:
+    """For good: the session outlives a run. The server of PySpark's accumulators prints a traceback, too, if the JVM
+    dies while it speaks."""
+    logging.getLogger().addFilter(_no_traces)
+    server: Any = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda request, address: None
+
+
 class SparkHost:
     """Starts jobs, and hears their tasks."""
 
@@ -78,7 +87,7 @@ class SparkHost:
         self._received = 0
         self._bell, self._over = threading.Event(), threading.Event()
         self._unlisten = store.on_bell(InstanceName(REPORTS), self._bell.set)
-        logging.getLogger().addFilter(_no_traces)  # for good: the session outlives this run
+        _hush(spark)
         self._thread = threading.Thread(target=self._listen, name="logline-spark", daemon=True)
         self._thread.start()
 

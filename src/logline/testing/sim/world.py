@@ -411,7 +411,7 @@ class World:
         self.counts["idle"] += 1
         self._wakes = [w for w in self._wakes if w[2].alive]
         for actor in self.actors:
-            if actor.life.machine.draining:
+            if actor.life.machine.draining or actor.life.machine.stopping:
                 actor.arriving.append(on.Command("stop"))
             elif self.newest[actor.name] is actor and not actor.paused and not actor.todo and not actor.arriving:
                 self.checks.at_rest(actor.life, self.now, wakes=any(w[2] is actor for w in self._wakes))
