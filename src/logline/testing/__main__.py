@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import sys
 import time
 from collections import Counter
@@ -92,6 +93,7 @@ def simulate(schedules: int, seed: int, resume: Path | None, *, stop: bool = Fal
 def main(argv: list[str] | None = None) -> int:
     """The command line."""
     given = _parser().parse_args(argv)
+    logging.getLogger("logline").addHandler(logging.NullHandler())  # writes that fail are part of it
     return simulate(given.schedules, given.seed, given.resume, stop=given.stop)
 
 
