@@ -390,9 +390,7 @@ class OperatorMachine(Machine):
         for at in (self._desk_wake, min(self._retry_at.values(), default=None)):
             if at is not None:
                 self._wake(at)
-        wake = self.writes.start(self.now, self._do)
-        if wake is not None:
-            self._wake(wake)
+        self._write()
         if self._look and self._bases_look and self.spec.collect:
             self._bases_look = False
             self._do(do.ObserveBases(tuple(self.inbox.channels)))
@@ -402,11 +400,14 @@ class OperatorMachine(Machine):
         if self._wanted:  # a set in generation ends only when what it waits for is written
             self._seal()
             self._permit()
-            wake = self.writes.start(self.now, self._do)
-            if wake is not None:
-                self._wake(wake)
+            self._write()
         elif not self._busy():
             self._seal()
+
+    def _write(self) -> None:
+        wake = self.writes.start(self.now, self._do)
+        if wake is not None:
+            self._wake(wake)
 
     def _seal_if_whole(self) -> None:
         """A step is whole when the sets that its events made due are generated: then they never reach the image.

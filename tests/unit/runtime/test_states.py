@@ -73,6 +73,7 @@ class Numbering(ll.Operator):
     State = {kind}
 
     def assign(self, event, ctx):
+        assert sys.argv[2] in ("inline", "processes"), "a worker has other arguments than its driver"
         assert isinstance(ctx.state, {kind})
         return [ctx.state.add(event.batch["item"][0].as_py())]
 
