@@ -52,7 +52,7 @@ def main() -> None:
             while run.result("sink").num_rows == 0:
                 time.sleep(0.1)
             names = list(run.status().operators)
-            pids = {name: run.process(name) for name in names} | {"driver": os.getpid()}
+            pids = {name: run.pid(name) for name in names} | {"driver": os.getpid()}
             before = {name: spent(pid) for name, pid in pids.items() if pid is not None}
             time.sleep(SECONDS)
             used = {n: (spent(pid) - before[n]) * 60 / SECONDS for n, pid in pids.items() if pid is not None}

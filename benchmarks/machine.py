@@ -6,7 +6,7 @@ Three shapes, each with and without what surrounds the machine:
 - `windows`: 100 events make a set, which makes one output
 - `source`: a replayable source
 
-"machine" is `handle()` alone, with outcomes prepared beforehand; "life" adds the desk, the hands and a memory
+"machine" is `handle()` alone, with outcomes prepared beforehand; "life" adds the phases, the hands and a memory
 store, with a user function that does nothing. Runs of events cross the machine's border, not single ones.
 """
 
@@ -25,8 +25,8 @@ from logline.engine.results import Produced, Result
 from logline.engine.spec import ChannelSpec, InstanceSpec
 from logline.graph.operator import Context, Event, Operator
 from logline.names import IN, OUT, ChannelName, Incarnation, InstanceName, PartitionName, PortName, Serial, Ssn
-from logline.runtime.life import Life
-from logline.runtime.parts import Parts
+from logline.runtime.lives.instances import Instance
+from logline.runtime.lives.life import Life
 from logline.store.memory import MemoryStore
 from logline.testing.sim.plain import PlainPayloads
 
@@ -132,7 +132,7 @@ def life(op: Operator[Any, Any], *, stateless: bool) -> float:
     receiver = store.claim(DOWN)
     stimuli: list[on.Stimulus] = [on.Started()]
     one = Life(
-        Parts(_spec(stateless=stateless), PlainPayloads(), op=op, sinks={}),
+        Instance(_spec(stateless=stateless), PlainPayloads(), op=op, sinks={}),
         store,
         clock=lambda: 1,
         report=stimuli.append,

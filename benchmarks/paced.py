@@ -84,7 +84,7 @@ def wait_for_writes(folder: Path, after: float, count: int = 1) -> None:
 
 def kill(run: ll.Run, operator: str, *, parent: bool = False) -> tuple[float, int]:
     """kill -9 of an operator's process, or of the one that forked it; returns when that was, and the operator's."""
-    while (pid := run.process(operator)) is None:
+    while (pid := run.pid(operator)) is None:
         time.sleep(0.001)
     target = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) if parent else pid
     at = time.time()

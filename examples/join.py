@@ -119,7 +119,7 @@ def plain_join(count: int) -> pa.Table:
 def kill_joined(run: ll.Run, after: int, mark: Path) -> bool:
     """kill -9 of the process of `joined`, once it has taken in so many events, and a file that says so."""
     while run.status().phase == "running":
-        if run.status().operators["joined"].taken >= after and (pid := run.process("joined")) is not None:
+        if run.status().operators["joined"].taken >= after and (pid := run.pid("joined")) is not None:
             os.kill(pid, signal.SIGKILL)
             print(f"killed the process of 'joined' ({pid}) after {after} or more of its events", flush=True)
             mark.touch()

@@ -99,7 +99,7 @@ def kill_now_and_then(run: ll.Run, service: Service, rows: int) -> int:
     """kill -9 of the process of `score`, whenever another quarter of the rows has been answered."""
     killed, victims = 0, set()
     while killed < KILLS and run.status().phase == "running":
-        pid = run.process("score")
+        pid = run.pid("score")
         if pid is not None and pid not in victims and service.calls >= (killed + 1) * rows // (KILLS + 1):
             os.kill(pid, signal.SIGKILL)
             victims.add(pid)

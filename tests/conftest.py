@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from logline.runtime import supervisor
+from logline.runtime.control import supervisor
 
 # No test asserts a time, and a busy machine is no failure.
 settings.register_profile("logline", deadline=None)

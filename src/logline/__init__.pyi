@@ -30,9 +30,9 @@ from logline.operators import events as events
 from logline.operators import tumbling as tumbling
 from logline.pipeline import Pipeline as Pipeline
 from logline.pipeline import Stream as Stream
-from logline.runtime.log import Log as Log
-from logline.runtime.log import open_log as open_log
-from logline.runtime.run import Run as Run
+from logline.runtime.control.run import Run as Run
+from logline.runtime.log.log import Log as Log
+from logline.runtime.log.log import open_log as open_log
 from logline.runtime.status import OperatorStatus as OperatorStatus
 from logline.runtime.status import Status as Status
 from logline.spark.session import session as session

@@ -68,14 +68,14 @@ from logline.operators import (
     Window,
     WindowAggregate,
 )
-from logline.runtime import launch
-from logline.runtime.log import open_log
-from logline.runtime.progress import follow
+from logline.runtime.control import launch
+from logline.runtime.control.progress import follow
+from logline.runtime.log.log import open_log
 from logline.store.address import check_address
 
 if TYPE_CHECKING:
-    from logline.runtime.replay import Replay
-    from logline.runtime.run import Run
+    from logline.runtime.control.run import Run
+    from logline.runtime.log.rerun import Rerun
     from logline.spark.sql import FrameFn
 
 Engine = Literal["spark", "inline", "processes"]
@@ -437,15 +437,15 @@ class Pipeline:
         before = None if log is None else launch.recorded(log)
         return report(graph, None if before is None else compare(before, record(graph)), _slots())
 
-    def replay(self, log: str, event: str, *, ask: bool = False) -> Replay:
+    def rerun(self, log: str, event: str, *, ask: bool = False) -> Rerun:
         """Runs the operator that made a logged event again, as it is in this pipeline, on exactly the same input set.
 
         In the foreground, so that a debugger works; nothing is logged, sent or written. What `ctx.call` answered is
         taken from the log, unless `ask` is given. Needs a lineage scope that keeps the event and its inputs.
         """
-        from logline.runtime.replay import replay
+        from logline.runtime.log.rerun import rerun
 
-        return replay(open_log(log).store, self.graph(), event, ask=ask)
+        return rerun(open_log(log).store, self.graph(), event, ask=ask)
 
     # ---- running --------------------------------------------------------------------------------------
 

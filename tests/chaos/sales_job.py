@@ -104,7 +104,7 @@ def main() -> None:
     run = pipeline(database, hold).start(f"lmdb:{log}", engine=engine, durability="process")
     if engine != "inline":
         names = ("orders", "checked", "hourly", "store")
-        while None in (pids := [run.process(name) for name in names]) and run.status().phase == "running":
+        while None in (pids := [run.pid(name) for name in names]) and run.status().phase == "running":
             time.sleep(0.01)
         print(*pids, flush=True)
     print("running", flush=True)

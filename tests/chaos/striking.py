@@ -24,7 +24,7 @@ from typing import Any
 from tests.chaos.shapes import SHAPES
 
 import logline as ll
-from logline.runtime import supervisor
+from logline.runtime.control import supervisor
 
 STRIKES = {"one": 5, "several": 3, "all": 2, "pause": 2, "zombie": 2, "silent": 0.5}
 """How often each is drawn, against the others, where the driver goes on."""
@@ -123,7 +123,7 @@ class Striker:
 
     def begun(self) -> bool:
         """Whether every operator has, or had, a process."""
-        return self.run.status().phase != "running" or all(self.run.process(name) for name in self.names)
+        return self.run.status().phase != "running" or all(self.run.pid(name) for name in self.names)
 
     def rounds(self) -> None:
         until = time.monotonic() + 30.0
@@ -149,14 +149,14 @@ class Striker:
             time.sleep(0.005)
 
     def claimed(self, name: str) -> bool:
-        pid = self.run.process(name)
+        pid = self.run.pid(name)
         with contextlib.suppress(OSError, ValueError, IndexError):  # it is being written
             owner = (self.folder / "log" / "journals" / name / "owner").read_text().split()[0]
             return pid is None or int(owner) == pid
         return pid is None
 
     def pids(self, names: list[str]) -> list[int]:
-        found = [pid for name in names if (pid := self.run.process(name)) is not None and pid not in self.seen]
+        found = [pid for name in names if (pid := self.run.pid(name)) is not None and pid not in self.seen]
         self.seen.update(found)
         return found
 

@@ -22,7 +22,7 @@ from tests.chaos.test_kill_process import expected
 from tests.waiting import PATIENCE, until
 
 import logline as ll
-from logline.runtime.supervisor import Supervisor
+from logline.runtime.control.supervisor import Supervisor
 from logline.store.faults import POINTS
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +95,7 @@ def test_kills_at_random_times(run: ll.Run, database: Path, hold: Path, monkeypa
         time.sleep(rnd.random() * 0.15)  # not to wait for anything: to strike at any moment
         names = ["orders", "checked", "hourly", "store"]
         for name in names if rnd.random() < 0.2 else [rnd.choice(names)]:  # sometimes all at once
-            if (pid := run.process(name)) is not None:
+            if (pid := run.pid(name)) is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     killed += 1
@@ -111,7 +111,7 @@ def stopped(pid: int) -> bool:
 
 def its_pid(run: ll.Run, name: str) -> int:
     """When it has one."""
-    pid = until(lambda: run.process(name))
+    pid = until(lambda: run.pid(name))
     assert pid is not None
     return pid
 
@@ -121,7 +121,7 @@ def test_a_zombie_wakes_up(run: ll.Run, database: Path, hold: Path) -> None:
     zombie = its_pid(run, "hourly")
     os.kill(zombie, signal.SIGSTOP)
     declare_dead(run, "hourly")
-    until(lambda: run.process("hourly") not in (None, zombie))
+    until(lambda: run.pid("hourly") not in (None, zombie))
     os.kill(zombie, signal.SIGCONT)
     hold.touch()
     assert run.wait(PATIENCE).phase == "finished"

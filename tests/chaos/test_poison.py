@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.errors import PipelineFailed
-from logline.runtime.supervisor import Supervisor
+from logline.runtime.control.supervisor import Supervisor
 
 EVENTS = 30
 POISON = 17

@@ -1,4 +1,4 @@
-"""`lineage`, `sql`, `replay`: a log that nobody runs."""
+"""`lineage`, `sql`, `rerun`: a log that nobody runs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_sql(folder: Path) -> None:
 
 
 def test_replay_finds_the_file_that_ran(folder: Path) -> None:
-    said = ask(folder, "replay", "blocks:2")
+    said = ask(folder, "rerun", "blocks:2")
     assert "result      the same: 1 events, 1 records" in said
     assert str(folder) in said
 
@@ -73,7 +73,7 @@ def test_replay_finds_the_file_that_ran(folder: Path) -> None:
 def test_replay_with_changed_code(folder: Path) -> None:
     fixed = folder / "fixed.py"
     fixed.write_text((folder / "sales.py").read_text().replace("pa.array([price(n)", "pa.array([1 + price(n)"))
-    said = ask(folder, "replay", "priced:5", "--with", str(fixed), code=1)
+    said = ask(folder, "rerun", "priced:5", "--with", str(fixed), code=1)
     assert "changed since the run" in said
     assert "out - n: 4, price: 8" in said
     assert "out + n: 4, price: 9" in said

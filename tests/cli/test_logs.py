@@ -15,7 +15,7 @@ from tests.cli.harness import TOTALS, logline, started, write_sales
 from tests.waiting import PATIENCE, until
 
 import logline as ll
-from logline.runtime.watching import LogStatus, log_status
+from logline.runtime.log.log_status import LogStatus, log_status
 
 
 def status(log: Path) -> dict[str, Any]:

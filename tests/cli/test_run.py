@@ -17,7 +17,7 @@ from tests.cli.harness import TOTALS, environment, logline, started, write_sales
 from tests.waiting import PATIENCE, until
 
 import logline as ll
-from logline.runtime.watching import log_status
+from logline.runtime.log.log_status import log_status
 
 
 @pytest.mark.parametrize("engine", ["inline", "processes"])

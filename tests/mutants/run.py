@@ -51,7 +51,7 @@ def _simulate(schedules: int) -> tuple[str, ...]:
 
 
 CHECKS = (
-    Check("import", ("-c", "import logline.pipeline, logline.runtime.launch, logline.testing.sim.runs"), 60),
+    Check("import", ("-c", "import logline.pipeline, logline.runtime.control.launch, logline.testing.sim.runs"), 60),
     Check("simulator", _simulate(60), 60),
     Check(
         "tests",
@@ -61,8 +61,8 @@ CHECKS = (
             "tests/protocol/test_logio_tables.py",
             "tests/unit/engine/test_outbox.py",
             "tests/unit/engine/test_writing.py",
-            "tests/unit/runtime/test_resume.py",
-            "tests/unit/runtime/test_run.py",
+            "tests/unit/runtime/control/test_resume.py",
+            "tests/unit/runtime/control/test_run.py",
             "tests/unit/store/test_lmdb.py::test_another_boot_is_refused_for_process",
             "tests/unit/store/test_lmdb.py::test_journals_against_each_other",
         ),

@@ -1,7 +1,7 @@
 """Lives driven by hand, one action at a time, on a memory store: to stop a pipeline at exactly the point that an
 example of the paper describes, look at its tables, crash it there, and let it go on.
 
-Same machines, hands and store as in every engine; only who calls them, and when, is the test's. An event at a
+Same machines, runners and store as in every engine; only who calls them, and when, is the test's. An event at a
 time is read, taken in and committed, so that a table can be looked at between any two of them.
 """
 
@@ -20,12 +20,12 @@ from logline.engine.spec import Limits
 from logline.errors import Fenced
 from logline.names import InstanceName, PortName
 from logline.pipeline import Pipeline
-from logline.runtime.hands import Key
-from logline.runtime.launch import meta_of
-from logline.runtime.life import Life
-from logline.runtime.log import Log
-from logline.runtime.parts import Parts
-from logline.runtime.parts import parts_of as parts_of_graph
+from logline.runtime.control.launch import meta_of
+from logline.runtime.lives.generation import Key
+from logline.runtime.lives.instances import Instance
+from logline.runtime.lives.instances import instances_of as instances_of_graph
+from logline.runtime.lives.life import Life
+from logline.runtime.log.log import Log
 from logline.store.memory import MemoryStore
 
 ONE_BY_ONE = Limits(run_events=1, fetch_events=1, commit_events=1)
@@ -34,7 +34,7 @@ ONE_BY_ONE = Limits(run_events=1, fetch_events=1, commit_events=1)
 class Hosted:
     """A life, and what waits for it."""
 
-    def __init__(self, stepper: Stepper, parts: Parts) -> None:
+    def __init__(self, stepper: Stepper, instance: Instance) -> None:
         self.stepper = stepper
         self.stimuli: deque[on.Stimulus] = deque([on.Started()])
         self.todo: deque[do.Action] = deque()
@@ -42,14 +42,14 @@ class Hosted:
         self.over: str | None = None
         self._awaiting: Key | None = None
         self.life = Life(
-            parts,
+            instance,
             stepper.store,
             clock=lambda: stepper.now,
             report=self.stimuli.append,
-            settle=self._settle,
+            await_durable=self._await_durable,
             threads=False,
         )
-        self._unlisten = stepper.store.on_bell(parts.spec.name, lambda: self.stimuli.append(on.Bell()))
+        self._unlisten = stepper.store.on_bell(instance.spec.name, lambda: self.stimuli.append(on.Bell()))
 
     def next_action(self) -> do.Action | None:
         """Handles stimuli until there is something to do; None if there is nothing."""
@@ -71,7 +71,7 @@ class Hosted:
                 self._awaiting = None
             self.stimuli.extend(self.life.execute(action))
 
-    def _settle(self, stimulus: on.Stimulus, key: Key) -> None:
+    def _await_durable(self, stimulus: on.Stimulus, key: Key) -> None:
         self.stimuli.append(stimulus)
         self._awaiting = key
         while self._awaiting is not None:
@@ -93,16 +93,16 @@ class Stepper:
         self.store = MemoryStore()
         self.now = 1_285_992_000_000_000
         """The wall clock, in microseconds: 2010-10-02T04:00Z; moves only when all wait for it."""
-        parts = parts_of_graph(graph, self.store.log_id, limits=limits, collect=False)
-        self.parts = {name: replace(p, items=1) for name, p in parts.items()}
-        self.store.set_meta(meta_of(graph, parts))
+        instances = instances_of_graph(graph, self.store.log_id, limits=limits, collect=False)
+        self.instances = {name: replace(p, items=1) for name, p in instances.items()}
+        self.store.set_meta(meta_of(graph, instances))
         self.log = Log(self.store, None)
         self.lives: dict[str, Hosted] = {}
 
     def start(self, *names: str) -> None:
         """A new life for each of them."""
         for name in names:
-            self.lives[name] = Hosted(self, self.parts[InstanceName(name)])
+            self.lives[name] = Hosted(self, self.instances[InstanceName(name)])
 
     def crash(self, name: str) -> None:
         """Drops the life: what is left of it is what it committed."""

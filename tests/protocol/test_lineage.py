@@ -23,7 +23,7 @@ from logline.engine.spec import Limits
 from logline.graph.operator import Batch, Context, Emit, Event, Operator
 from logline.names import InsetId
 from logline.pipeline import Pipeline
-from logline.runtime.log import Log
+from logline.runtime.log.log import Log
 
 GIVEN = {"out": "given string", "more": "given string"}
 

@@ -90,8 +90,8 @@ def test_a_journal_is_collected_while_its_instance_lives(monkeypatch: pytest.Mon
     monkeypatch.setattr(Checks, "at_end", lambda self: None)
     scenario = chain("replayable", "positioned", events=20)
     wide = {
-        name: replace(parts, spec=replace(parts.spec, limits=replace(parts.spec.limits, port_bytes=1 << 20)))
-        for name, parts in scenario.parts.items()
+        name: replace(instance, spec=replace(instance.spec, limits=replace(instance.spec.limits, port_bytes=1 << 20)))
+        for name, instance in scenario.instances.items()
     }
     reader = World(wide, 1, service=scenario.service).run().store.read(InstanceName("source"))
     last = reader.head(PortName("out")).last

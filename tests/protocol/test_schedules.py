@@ -46,7 +46,7 @@ def simulator() -> Iterator[Simulator]:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 def test_any_graph_under_any_schedule(simulator: Simulator, graph: int, schedule: int, faults: Faults) -> None:
     scenario = drawn(graph)
-    World(scenario.parts, schedule, faults=faults, service=scenario.service, loop=simulator.loop).run()
+    World(scenario.instances, schedule, faults=faults, service=scenario.service, loop=simulator.loop).run()
 
 
 def test_a_thousand_schedules_hit_every_crash_point(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,10 +95,10 @@ class Forgetful(Pick):
 
 def test_a_lost_record_is_a_violation(simulator: Simulator) -> None:
     scenario = chain("replayable", "positioned")
-    op = scenario.parts["pick"].op  # type: ignore[index]
+    op = scenario.instances["pick"].op  # type: ignore[index]
     op.__class__ = Forgetful  # type: ignore[union-attr, assignment]
     with pytest.raises(Violation, match="EXACTLY-ONCE pick"):
-        World(scenario.parts, 1, service=scenario.service, loop=simulator.loop).run()
+        World(scenario.instances, 1, service=scenario.service, loop=simulator.loop).run()
 
 
 def test_a_violation_is_reported_with_its_seed(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:  # type: ignore[no-untyped-def]
@@ -106,7 +106,7 @@ def test_a_violation_is_reported_with_its_seed(capsys: pytest.CaptureFixture[str
         raise Violation("BROKEN on purpose")
 
     monkeypatch.setattr(Pick, "check", broken)
-    seed = next(s for s in range(100) if any(isinstance(p.op, Pick) for p in drawn(s).parts.values()))
+    seed = next(s for s in range(100) if any(isinstance(p.op, Pick) for p in drawn(s).instances.values()))
     assert main(["simulate", "--schedules", "1", "--seed", str(seed)]) == 1
     assert f"--seed {seed} --schedules 1: drawn({seed}): Violation: BROKEN on purpose" in capsys.readouterr().out
 

@@ -126,7 +126,7 @@ def test_while_the_pipeline_runs(spark: SparkSession, tmp_path: Path) -> None:
         until(lambda: run.result("store").num_rows == 3)
         found = load(spark, log=run.log.url, table="event_data").where("send_port is null")
         assert found.select("rows").collect()[0][0] == 3
-        assert run.process("ids") is not None  # nobody was disturbed
+        assert run.pid("ids") is not None  # nobody was disturbed
 
 
 EXACT = pa.schema(

@@ -75,7 +75,7 @@ import json, sys
 from pyspark.sql import SparkSession
 import beside
 import logline as ll
-from logline.runtime.supervisor import Supervisor
+from logline.runtime.control.supervisor import Supervisor
 
 Supervisor.silence = 1e9  # the test kills, nobody else
 spark = SparkSession.builder.master(sys.argv[1]).config("spark.ui.enabled", "false").getOrCreate()

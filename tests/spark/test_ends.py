@@ -22,7 +22,7 @@ from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.cli.load import load_pipeline
-from logline.runtime.watching import log_status
+from logline.runtime.log.log_status import log_status
 
 
 class Command:

@@ -118,7 +118,7 @@ def test_what_spark_cannot_compute_is_said(spark: SparkSession, log: str, monkey
     frame = spark.range(0, 30, 1, 1).selectExpr("cast(if(id = 25, raise_error('no such row'), id) as long) id")
     p = ll.Pipeline("failing")
     p.source("rows", ll.sources.spark(frame), rows=10).sink("plain", ll.sinks.collect())
-    monkeypatch.setattr("logline.runtime.supervisor.Supervisor.crashes", 2)
+    monkeypatch.setattr("logline.runtime.control.supervisor.Supervisor.crashes", 2)
     with pytest.raises(ll.PipelineFailed, match="no such row"):
         p.run(log, spark=spark, durability="process")
 

@@ -21,7 +21,7 @@ from tests.spark.paced import EVENTS, Paced, allow, check, paced, parent
 from tests.waiting import PATIENCE, until
 
 import logline as ll
-from logline.runtime.supervisor import Supervisor
+from logline.runtime.control.supervisor import Supervisor
 
 OPERATORS = ["orders", "checked", "hourly", "store"]
 
@@ -62,36 +62,36 @@ def test_the_others_go_on_meanwhile(spark: SparkSession, tmp_path: Path, log: st
     with paced(tmp_path).start(log, spark=spark, durability="process") as run:
         allow(tmp_path, 10)
         until(lambda: run.status().operators["sums"].taken >= 10)
-        down = run.process("sums")
+        down = run.pid("sums")
         assert down is not None
         os.kill(down, signal.SIGSTOP)  # as good as dead, and it stays so
         allow(tmp_path, 40)
         until(lambda: run.status().operators["plain"].taken >= 40)
         until(lambda: run.status().operators["twice"].out >= 40)
         os.kill(down, signal.SIGKILL)
-        until(lambda: run.process("sums") not in (None, down))
+        until(lambda: run.pid("sums") not in (None, down))
         allow(tmp_path, EVENTS)
         status = run.wait(PATIENCE)
         assert {n: o.restarts for n, o in status.operators.items() if o.restarts} == {"sums": 1}
         check(run)
 
 
-def test_a_nest_is_killed(spark: SparkSession, tmp_path: Path, log: str) -> None:
+def test_a_respawner_is_killed(spark: SparkSession, tmp_path: Path, log: str) -> None:
     """The task's own process, which forks the lives: the life goes with it, and Spark brings both back."""
     with paced(tmp_path).start(log, spark=spark, durability="process") as run:
         allow(tmp_path, 10)
         until(lambda: run.status().operators["sums"].taken >= 10)
-        first = run.process("sums")
+        first = run.pid("sums")
         assert first is not None
         os.kill(first, signal.SIGKILL)
         until(lambda: run.status().operators["sums"].restarts == 1)
-        second = until(lambda: run.process("sums"))
-        nest = parent(second)
-        assert nest != parent(run.process("twice"))
-        os.kill(nest, signal.SIGKILL)
+        second = until(lambda: run.pid("sums"))
+        respawner = parent(second)
+        assert respawner != parent(run.pid("twice"))
+        os.kill(respawner, signal.SIGKILL)
         until(lambda: not alive(second))
-        until(lambda: run.process("sums") is not None)
-        assert parent(run.process("sums")) != nest
+        until(lambda: run.pid("sums") is not None)
+        assert parent(run.pid("sums")) != respawner
         allow(tmp_path, EVENTS)
         status = run.wait(PATIENCE)
         assert {n: o.restarts for n, o in status.operators.items() if o.restarts} == {"sums": 2}
@@ -127,10 +127,10 @@ def test_a_connection_that_a_module_makes_is_not_shared_by_lives(
     with p.start(log, spark=spark, durability="process") as run:
         allow(tmp_path, 10)
         until(lambda: run.status().operators["note"].taken >= 10)
-        before = run.process("note")
+        before = run.pid("note")
         assert before is not None
         os.kill(before, signal.SIGKILL)
-        until(lambda: run.process("note") not in (None, before))
+        until(lambda: run.pid("note") not in (None, before))
         allow(tmp_path, EVENTS)
         run.wait(PATIENCE)
         assert run.result("store")["n"].to_pylist() == list(range(1, EVENTS + 1))
@@ -145,7 +145,7 @@ def test_a_zombie_is_replaced(spark: SparkSession, tmp_path: Path, log: str, mon
     with paced(tmp_path).start(log, spark=spark, durability="process") as run:
         allow(tmp_path, 10)
         until(lambda: run.status().operators["sums"].taken >= 10)
-        zombie = run.process("sums")
+        zombie = run.pid("sums")
         os.kill(zombie, signal.SIGSTOP)
         allow(tmp_path, EVENTS)
         assert run.wait(PATIENCE).phase == "finished"
@@ -220,9 +220,9 @@ def test_stop_resume_and_a_log_that_has_finished(
     with p.start(log, spark=spark, durability="process") as run:
         allow(tmp_path, 40)
         until(lambda: run.status().operators["plain"].taken >= 40)
-        before = run.process("sums")
+        before = run.pid("sums")
         run.restart("sums")
-        until(lambda: run.process("sums") not in (None, before))
+        until(lambda: run.pid("sums") not in (None, before))
         assert run.stop(drain=True).phase == "stopped"
     allow(tmp_path, EVENTS)
     check(p.run(log, spark=spark, durability="process"))

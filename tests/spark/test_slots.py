@@ -13,7 +13,7 @@ from tests.spark.conftest import SLOTS
 from tests.waiting import PATIENCE, until
 
 import logline as ll
-from logline.runtime import supervisor
+from logline.runtime.control import supervisor
 from logline.spark.session import one_host
 from logline.spark.slots import busy
 

@@ -20,7 +20,7 @@ from logline.cli.demo import demo
 from logline.cli.errors import errors
 from logline.cli.gc import gc
 from logline.cli.lineage import lineage, sql
-from logline.cli.replay import replay
+from logline.cli.rerun import rerun
 from logline.cli.run import check, run
 from logline.cli.show import show
 from logline.cli.status import status
@@ -71,8 +71,9 @@ def about() -> None:
     """
 
 
-for command in (run, check, status, stop, restart, errors, show, lineage, sql, replay, gc, demo):
+for command in (run, check, status, stop, restart, errors, show, lineage, sql, rerun, gc, demo):
     app.command()(command)
+app.command("replay", hidden=True)(rerun)  # its name before there was a policy of that name
 
 
 def main() -> None:

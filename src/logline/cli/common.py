@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from logline.runtime.log import Log
+    from logline.runtime.log.log import Log
 
 LogUrl = Annotated[str, typer.Argument(metavar="LOG", help="lmdb:PATH, or the path of a log's folder.")]
 Format = Annotated[Literal["table", "json"], typer.Option(help="For people, or for programs.")]
@@ -32,7 +32,7 @@ def open_used(text: str) -> Log:
     store = find_store(url)
     if store is None or store.meta() is None:
         raise LogError(f"there is no log at {url}: no pipeline has been run on it")
-    from logline.runtime.log import Log
+    from logline.runtime.log.log import Log
 
     return Log(store, url)
 

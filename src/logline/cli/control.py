@@ -10,7 +10,7 @@ import typer
 from logline.cli.common import LogUrl, open_used
 
 if TYPE_CHECKING:
-    from logline.runtime.log import Log
+    from logline.runtime.log.log import Log
     from logline.store.seam import Holder
 
 LOOK = 0.1
@@ -31,7 +31,7 @@ def stop(
     Open input sets stay open in the log: the next run goes on with them.
     """
     from logline.errors import LogError
-    from logline.runtime.watching import DRIVER, log_status
+    from logline.runtime.log.log_status import DRIVER, log_status
 
     opened = open_used(log)
     holder = _holder(opened)
@@ -56,7 +56,7 @@ def restart(
     Its life ends as by a crash, and a new one begins where its log ends. The others go on.
     """
     from logline.errors import BadName
-    from logline.runtime.watching import DRIVER, log_status
+    from logline.runtime.log.log_status import DRIVER, log_status
 
     opened = open_used(log)
     operators = log_status(opened.store).operators

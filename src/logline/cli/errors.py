@@ -11,7 +11,7 @@ import typer
 from logline.cli.common import Format, LogUrl, aligned, open_used
 
 if TYPE_CHECKING:
-    from logline.runtime.log import Log
+    from logline.runtime.log.log import Log
 
 WIDTH = 60
 """Characters of a reason that a table shows."""
@@ -46,7 +46,7 @@ def errors(
         raise typer.BadParameter(f"say which one: logline errors LOG {what} enrich.errors:3, or all")
     names = list(dict.fromkeys(opened.errors()["event"].to_pylist())) if name == "all" else [name]
     for one in names:
-        done = _settle(opened, one, what)
+        done = _resolve(opened, one, what)
         print(f"{one} is {'retried' if what == 'retry' else 'dropped'}" if done else f"{one} is not open any more")
 
 
@@ -61,16 +61,16 @@ def _list(log: Log, format: str) -> None:
         print(aligned(["event", "input set", "events", "reason"], rows, left=4))
 
 
-def _settle(log: Log, event: str, what: Literal["retry", "drop"]) -> bool:
+def _resolve(log: Log, event: str, what: Literal["retry", "drop"]) -> bool:
     """By whoever runs the pipeline; by ourselves if nobody does."""
     from logline.errors import LogError
-    from logline.runtime.settling import is_open, settle_at_rest
-    from logline.runtime.watching import DRIVER
+    from logline.runtime.control.error_resolution import is_open, resolve_at_rest
+    from logline.runtime.log.log_status import DRIVER
 
     store = log.store
     holder = store.running()
     if holder is None:
-        return settle_at_rest(store, event, what)
+        return resolve_at_rest(store, event, what)
     if not is_open(store, event, what):
         return False
     store.mail(DRIVER).send({"do": what, "event": event})

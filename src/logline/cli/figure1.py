@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import logline as ll
-from logline.runtime.watching import log_status
+from logline.runtime.log.log_status import log_status
 
 PER_EVENT = 100
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -80,7 +80,7 @@ def kill(run: ll.Run, operator: str, after: int, mark: Path) -> bool:
     the pipeline is over."""
     while run.status().phase == "running":
         time.sleep(0.02)
-        pid = run.process(operator)
+        pid = run.pid(operator)
         # What the log says, not what the process has reported: that comes twice a second.
         if pid is None or log_status(run.log.store).operators[operator].taken < after:
             continue

@@ -14,7 +14,7 @@ def gc(log: LogUrl) -> None:
     A running pipeline collects by itself. What is on ports `errors`, what lineage keeps, members of open sets and
     what has not been taken stays. Files don't shrink: their room is used again.
     """
-    from logline.runtime.cleaning import clean
+    from logline.runtime.log.cleaning import clean
 
     found = clean(open_used(log).store)
     print(aligned(["operator", "collected", "kept"], ([n, c.before - c.after, c.after] for n, c in found.items())))

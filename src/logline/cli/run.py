@@ -47,7 +47,7 @@ def run(
     _say_log_lines()
     signal.signal(signal.SIGTERM, _terminated)
     from logline.cli.load import load_pipeline
-    from logline.runtime.progress import follow, line
+    from logline.runtime.control.progress import follow, line
 
     url = None if log is None else log_url(log)
     if fresh and url is not None:

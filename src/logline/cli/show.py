@@ -12,7 +12,7 @@ from logline.cli.common import Format, LogUrl, aligned, open_used
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from logline.runtime.about import About
+    from logline.runtime.log.about import About
 
 WIDTH = 40
 """Characters of a value that a table shows."""
@@ -35,7 +35,7 @@ def show(
     """
     from logline.errors import BadName
     from logline.names import parse_events
-    from logline.runtime.about import about
+    from logline.runtime.log.about import about
 
     wanted = parse_events(event)
     if wanted.first != wanted.last:

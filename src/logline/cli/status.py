@@ -15,7 +15,7 @@ from logline.cli.common import Format, LogUrl, aligned, open_used
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from logline.runtime.watching import LogStatus
+    from logline.runtime.log.log_status import LogStatus
 
 LOOK = 1.0
 """Seconds between two looks of --watch."""
@@ -38,7 +38,7 @@ def status(
     in, out: events taken in and put out. lag: events that senders have logged and the operator has not taken.
     The log may be run by another process, or by none.
     """
-    from logline.runtime.watching import log_status
+    from logline.runtime.log.log_status import log_status
 
     opened = open_used(log)
     if not watch:
@@ -92,7 +92,7 @@ def _watch_live(look: Callable[[], LogStatus]) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from logline.runtime.progress import Rates, table
+    from logline.runtime.control.progress import Rates, table
     from logline.runtime.status import Status
 
     rates, began = Rates(), time.monotonic()

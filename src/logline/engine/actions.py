@@ -44,7 +44,7 @@ class FetchMembers(Action):
 
 @dataclass(frozen=True, slots=True)
 class Rebuild(Action):
-    """Restore the desk from the image, and apply `update` to each open set with its members (R5)."""
+    """Restore the phases from the image, and apply `update` to each open set with its members (R5)."""
 
     image: Image
     events: dict[ChannelName, dict[Ssn, Output]]

@@ -217,7 +217,7 @@ class Step:
     """Sets that became due, in that order (R6)."""
     parked: list[Serial] = field(default_factory=list)
     """Sets that failed for good and are set aside: not due any more, their members still needed (R12)."""
-    settled: list[Ssn] = field(default_factory=list)
+    resolved: list[Ssn] = field(default_factory=list)
     """Events on port `errors` that were retried or dropped: not needed any more (R12)."""
     done: list[Serial] = field(default_factory=list)
     finished: list[Finished] = field(default_factory=list)
@@ -259,7 +259,7 @@ class Step:
             or self.positions
             or self.done
             or self.parked
-            or self.settled
+            or self.resolved
             or self.due
             or self.alone
             or self.opened
@@ -360,7 +360,7 @@ class Step:
         self.failures |= later.failures
         for serial in later.parked:
             self.park(serial)
-        self.settled += later.settled
+        self.resolved += later.resolved
         kept = set(later.kept)
         for serial in later.done:
             self.close(serial, traced=serial in kept, ordered=ordered)
@@ -398,7 +398,7 @@ class Image:
     timers: dict[InsetId, Timer] = field(default_factory=dict)
     answers: dict[Serial, list[Answer]] = field(default_factory=dict)
     failures: dict[Serial, Failure] = field(default_factory=dict)
-    settled: set[Ssn] = field(default_factory=set)
+    resolved: set[Ssn] = field(default_factory=set)
     """Events on port `errors` that were retried or dropped and are not collected yet."""
     written: dict[TargetName, int] = field(default_factory=dict)
     reads: dict[PartitionName, Progress] = field(default_factory=dict)
@@ -414,7 +414,7 @@ class Image:
     @property
     def open_errors(self) -> int:
         """Events on port `errors` that wait to be retried or dropped; the end of the stream is none."""
-        return self.head(ERRORS).stored - len(self.settled) - int(self.ended) if ERRORS in self.heads else 0
+        return self.head(ERRORS).stored - len(self.resolved) - int(self.ended) if ERRORS in self.heads else 0
 
     def apply(self, step: Step) -> None:
         """The meaning of a step. Order matters: sets open before they become due, and are due before done."""
@@ -436,12 +436,12 @@ class Image:
                 self.timers[inset] = timer
         self.written.update(step.written)
         self.reads.update(step.reads)
-        self.settled.update(step.settled)
+        self.resolved.update(step.resolved)
         for port, (base, pinned) in step.collected.items():
             head = self.head(port)
             head.base, head.pinned = base, set(pinned)
             if port == ERRORS:
-                self.settled = {ssn for ssn in self.settled if ssn >= base or ssn in pinned}
+                self.resolved = {ssn for ssn in self.resolved if ssn >= base or ssn in pinned}
         if step.segment is not None:
             self.segments[step.segment.number] = step.segment
         if step.expired:

@@ -20,7 +20,7 @@ class _Channel:
         self.events: deque[Output] = deque()
         self.nbytes = 0
         self.position = Position()
-        """What has been handed to the desk."""
+        """What has been handed to the phases."""
         self.fetched = Ssn(0)
         self.fetching = False
         self.stale = True

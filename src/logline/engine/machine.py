@@ -161,7 +161,7 @@ class Machine:
         """Whether nothing is left but the end itself (R11)."""
         return False
 
-    def _settled(self) -> bool:
+    def _effects_done(self) -> bool:
         """Whether external effects are done, so that the instance may leave."""
         return True
 
@@ -171,7 +171,7 @@ class Machine:
         if self.stopping:
             if self.pending.empty and not self._busy():
                 self._leave("handed" if self.handing else "stopped")
-        elif self.end_durable and self._settled() and not self._observing:
+        elif self.end_durable and self._effects_done() and not self._observing:
             self.pending.left = True
             self._send()
 

@@ -1,6 +1,6 @@
 """The machine of an operator with inputs: intake, input sets, generation, calls, writes (Algorithms 2-5, 7-9).
 
-Up to three things overlap: a run of events at the desk, sets in generation, and the commit of what is finished.
+Up to three things overlap: a run of events at the phases, sets in generation, and the commit of what is finished.
 The order in which sets became due is logged (R6), and with `ordered` it is also the order in which their
 outputs are numbered, whoever finishes first.
 """
@@ -40,7 +40,7 @@ class OperatorMachine(Machine):
         self._applying: Sequence[tuple[ChannelName, Output]] = ()
         self._held_since = 0
         """When the first run was begun whose outputs are pending."""
-        self._desk_wake: int | None = None
+        self._clock_check_at: int | None = None
         self._acknowledged: dict[ChannelName, int] = {}
         self._run = 1
         self._began = 0
@@ -127,7 +127,7 @@ class OperatorMachine(Machine):
 
     def _on_rebuilt(self, stimulus: on.Rebuilt) -> None:
         self.phase = "running"
-        self._desk_wake = stimulus.intake.wake_at
+        self._clock_check_at = stimulus.intake.wake_at
         failures, self._failures = self._failures, {}
         for serial, failure in failures.items():
             self._fail_for_good(serial, failure)
@@ -158,8 +158,8 @@ class OperatorMachine(Machine):
     def _take_in(self) -> None:
         if self._taking is not None or not self._can_take():
             return
-        if self._desk_wake is not None and self.now >= self._desk_wake:
-            self._desk_wake = None
+        if self._clock_check_at is not None and self.now >= self._clock_check_at:
+            self._clock_check_at = None
             self._taking = {}
             self._do(do.CheckClock())
         elif self.inbox.waiting:
@@ -192,7 +192,7 @@ class OperatorMachine(Machine):
             step.state = intake.state
         step.clock.update(intake.clock)
         step.timers.update(intake.timers)
-        self._desk_wake = intake.wake_at
+        self._clock_check_at = intake.wake_at
 
     def _take_alone(self, alone: Mapping[Serial, Member]) -> None:
         """Sets of one event; runs of them are long, so nothing is done here for each."""
@@ -283,7 +283,7 @@ class OperatorMachine(Machine):
             step.outputs.append(put(produced, serial))
         made = self._traces and any(produced.port in self.spec.traced_out for produced in outputs)
         if serial in self._retried:  # whatever came of them: if they failed again, they are in a new error
-            step.settled.append(self._retried.pop(serial))
+            step.resolved.append(self._retried.pop(serial))
             self._diverted.pop(serial, None)
         if self._diverted and (diverted := self._diverted.pop(serial, None)) is not None:
             self._park(diverted, step, made=made)
@@ -387,7 +387,7 @@ class OperatorMachine(Machine):
             for serial in sorted(self._parked):  # after the end nothing can be put out any more
                 self.pending.close(serial, traced=False)
             self._parked.clear()
-        for at in (self._desk_wake, min(self._retry_at.values(), default=None)):
+        for at in (self._clock_check_at, min(self._retry_at.values(), default=None)):
             if at is not None:
                 self._wake(at)
         self._write()
@@ -480,12 +480,16 @@ class OperatorMachine(Machine):
     def _finished(self) -> bool:
         return self.inbox.ended and not self._order and self._taking is None
 
-    def _settled(self) -> bool:
-        return self.writes.settled
+    def _effects_done(self) -> bool:
+        return self.writes.all_done
 
     def quiet(self) -> bool:
         return (
-            super().quiet() and self.step.empty and not self._order and not self.inbox.waiting and self.writes.settled
+            super().quiet()
+            and self.step.empty
+            and not self._order
+            and not self.inbox.waiting
+            and self.writes.all_done
         )
 
     @property

@@ -25,7 +25,7 @@ class Outbox:
         self.taken: dict[ChannelName, int] = {}
         self._looked_at: dict[PortName, tuple[Ssn, int]] = {}
         """Where each port was, in events and in bytes, when the needs of its receivers were last looked at."""
-        self._settled: set[Ssn] = set()
+        self._resolved: set[Ssn] = set()
         """Errors that were retried or dropped and are not collected yet."""
         self._receivers = {port: [c.name for c in channels] for port, channels in spec.ports.items()}
 
@@ -35,7 +35,7 @@ class Outbox:
             known = image.head(port)
             self.heads[port] = Head(known.last, known.total, known.base, set(known.pinned))
             self.durable[port] = known.last
-        self._settled = set(image.settled)
+        self._resolved = set(image.resolved)
         # Until it is observed, a receiver counts as far behind; that costs one look at its journal.
         for channels in self._receivers.values():
             for channel in channels:
@@ -69,7 +69,7 @@ class Outbox:
         newest = {output.port: output.ssn for output in step.outputs}
         self.durable.update(newest)
         grown.update(dict.fromkeys(newest))
-        self._settled.update(step.settled)
+        self._resolved.update(step.resolved)
         return [c.receiver for port in grown for c in self.spec.ports.get(port, ())]
 
     # ---- back-pressure --------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Outbox:
                     bounds.append(need.unwritten)
                     pinned.update(need.members)
             if port == ERRORS:
-                upto, pinned = self._unsettled(upto, pinned)
+                upto, pinned = self._unresolved(upto, pinned)
             floor = min((bound for bound in bounds if bound is not None), default=None)
             if floor is not None:
                 upto = min(upto, Ssn(floor - 1))
@@ -153,14 +153,14 @@ class Outbox:
     @property
     def open_errors(self) -> int:
         """What was put on port `errors` and waits to be retried or dropped; its end is counted too."""
-        return self.heads[ERRORS].stored - len(self._settled) if ERRORS in self.heads else 0
+        return self.heads[ERRORS].stored - len(self._resolved) if ERRORS in self.heads else 0
 
-    def _unsettled(self, upto: Ssn, needed: set[Ssn]) -> tuple[Ssn, set[Ssn]]:
+    def _unresolved(self, upto: Ssn, needed: set[Ssn]) -> tuple[Ssn, set[Ssn]]:
         """On port `errors` an event is needed until it is retried or dropped, whoever has taken it."""
         head = self.heads[ERRORS]
-        last = max((s for s in self._settled if s <= upto), default=Ssn(0))
+        last = max((s for s in self._resolved if s <= upto), default=Ssn(0))
         kept = (*head.pinned, *map(Ssn, range(head.base, last + 1)))
-        return last, needed | {s for s in kept if s not in self._settled}
+        return last, needed | {s for s in kept if s not in self._resolved}
 
     def _collect(self, port: PortName, upto: Ssn, needed: Iterable[Ssn], found: dict[PortName, Collection]) -> None:
         head = self.heads[port]
@@ -169,5 +169,5 @@ class Outbox:
         if base != head.base or pinned != head.pinned:
             head.base, head.pinned = base, pinned
             if port == ERRORS:
-                self._settled = {s for s in self._settled if s >= base or s in pinned}
+                self._resolved = {s for s in self._resolved if s >= base or s in pinned}
             found[port] = Collection(base, frozenset(pinned))

@@ -133,7 +133,7 @@ class Writes:
         return all(q.known and not q.ready for q in self.queues.values())
 
     @property
-    def settled(self) -> bool:
+    def all_done(self) -> bool:
         """Whether everything is written and known to be, durably."""
         return self.idle and all(q.done == q.durable_done for q in self.queues.values())
 

@@ -1,8 +1,8 @@
 """Spark as a host: each life of a group is a Spark job with one long-running task.
 
-Three layers bring a group back. The task's own process forks the next life at once (`nest.py`). If that process is
-killed itself, Spark runs the task again within the same job, as long as `spark.task.maxFailures` allows. In both
-cases the new life says `started`, and that is how the death of the last one is known. A job that failed all the same
+Three layers bring a group back. The task's own process forks the next life at once (`respawn.py`). If that process is
+killed, Spark runs the task again within the same job, as long as `spark.task.maxFailures` allows. In both cases the
+new life says `started`, and that is how the death of the last one is known. A job that failed all the same
 is submitted again by the supervisor.
 """
 
@@ -26,9 +26,9 @@ from pyspark.sql import SparkSession
 from logline.errors import PipelineFailed
 from logline.graph.shipping import ship
 from logline.names import InstanceName
-from logline.runtime.hosting import Ended, Group, Hear
-from logline.runtime.hosting import Order as Command
-from logline.runtime.processes import outcome
+from logline.runtime.hosts.processes import outcome
+from logline.runtime.hosts.seam import Ended, Group, Hear
+from logline.runtime.hosts.seam import Order as Command
 from logline.spark.jobs import GroupJob, Job, PartitionJob, frame_source
 from logline.spark.slots import busy, slots_now
 from logline.spark.source import FrameSource
@@ -108,7 +108,7 @@ class SparkHost:
             self.run,
             group.name,
             self._log,
-            ship(dict(group.parts)),
+            ship(dict(group.instances)),
             logger.getEffectiveLevel(),
             os.environ.get("LOGLINE_FAULT", ""),
             tuple(os.path.abspath(p) for p in sys.path),
@@ -118,10 +118,10 @@ class SparkHost:
         python, context.pythonExec = context.pythonExec, sys.executable
         try:
             plain = GroupJob(context, order)
-            if (parts := frame_source(group)) is None:
+            if (instance := frame_source(group)) is None:
                 return plain
-            assert isinstance(parts.source, FrameSource)
-            return PartitionJob(parts.source.frame.tasks(outcomes_of(order), SCHEMA), parts, self._store, plain)
+            assert isinstance(instance.source, FrameSource)
+            return PartitionJob(instance.source.frame.tasks(outcomes_of(order), SCHEMA), instance, self._store, plain)
         finally:
             context.pythonExec = python
 
@@ -182,7 +182,7 @@ class SparkTenant:
         self._ended = ended
         self._newest = life - 1
         self._process: tuple[int, str] | None = None
-        self._nest: tuple[int, str] | None = None
+        self._respawner: tuple[int, str] | None = None
         self._submitted = time.monotonic()
         self._seen = 0.0
         self._job = f"logline-{host.run}-{group.name}-{life}"
@@ -195,7 +195,7 @@ class SparkTenant:
     def _run(self) -> None:
         context = self._host.spark.sparkContext
         try:
-            context.setJobGroup(self._job, f"logline: {', '.join(self._group.parts)}", interruptOnCancel=True)
+            context.setJobGroup(self._job, f"logline: {', '.join(self._group.instances)}", interruptOnCancel=True)
             context.setLocalProperty(LIFE, str(self._life))
             ended = outcome(json.loads(self._work.run()))
         except PythonException as error:
@@ -225,7 +225,7 @@ class SparkTenant:
         elif life > self._newest:
             first = self._newest < self._life
             self._newest = life
-            # A nest knows how its lives end; where Spark has brought the task back, Spark does.
+            # A respawner knows how its lives end; where Spark has brought the task back, Spark does.
             how = "" if first else letter["how"] or f"died{self._why()} and was brought back by Spark"
             self._hear({"started": letter["started"], "how": how})
 
@@ -252,8 +252,8 @@ class SparkTenant:
             return
         self._seen = status["at"]
         self._process = (status["pid"], status["born"])
-        pid, born = status["nest"]
-        self._nest = (pid, born)
+        pid, born = status["respawner"]
+        self._respawner = (pid, born)
         if status["life"] == self._newest:
             self._hear({"status": status["operators"], "quiet": status["quiet"]})
 
@@ -269,18 +269,18 @@ class SparkTenant:
         self._host.mail(self._group.name).send({"do": order})
 
     def kill(self) -> None:
-        """SIGKILL; its nest brings it back, or Spark does, or its job fails. Where no process is, Spark is at it:
-        after the loss of an executor that takes a while, and a job that is cancelled would have to begin anew."""
-        pid = self.pid or _living(self._nest)
+        """SIGKILL; its respawner brings it back, or Spark does, or its job fails. Where no process is, Spark is at
+        it: after the loss of an executor that takes a while, and a job that is cancelled would have to begin anew."""
+        pid = self.pid or _living(self._respawner)
         if pid is not None:
             _kill(pid)
 
     def close(self) -> None:
-        """Cancels the job first, so that Spark does not bring the worker back. A life goes with its nest."""
+        """Cancels the job first, so that Spark does not bring the worker back. A life goes with its respawner."""
         self._cancel()
         self._thread.join(GONE / 10)
-        if self._thread.is_alive() and (nest := _living(self._nest)) is not None:
-            _kill(nest)  # Spark would take its time
+        if self._thread.is_alive() and (respawner := _living(self._respawner)) is not None:
+            _kill(respawner)  # Spark would take its time
         self._thread.join(GONE)
 
     def _cancel(self) -> None:

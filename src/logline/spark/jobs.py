@@ -12,8 +12,8 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame
 from pyspark.util import _load_from_socket
 
-from logline.runtime.hosting import Group
-from logline.runtime.parts import Parts, next_partition
+from logline.runtime.hosts.seam import Group
+from logline.runtime.lives.instances import Instance, next_partition
 from logline.spark.source import FrameSource
 from logline.spark.task import PARTITION, Order, outcome_of
 from logline.store.seam import Store
@@ -42,7 +42,7 @@ class GroupJob:
 class PartitionJob:
     """One task, over the partition of the DataFrame that its source is to read next; what that is, the log knows."""
 
-    def __init__(self, frame: DataFrame, source: Parts, store: Store, rest: GroupJob) -> None:
+    def __init__(self, frame: DataFrame, source: Instance, store: Store, rest: GroupJob) -> None:
         """`rest` is for what is to be done when everything is read."""
         self._frame = frame
         self._source = source
@@ -64,9 +64,9 @@ class PartitionJob:
         return str(_run_partition(context, self._rdd, source.index(partition))[0])
 
 
-def frame_source(group: Group) -> Parts | None:
+def frame_source(group: Group) -> Instance | None:
     """The source of a group that reads a DataFrame; it is alone there."""
-    return next((p for p in group.parts.values() if isinstance(p.source, FrameSource)), None)
+    return next((p for p in group.instances.values() if isinstance(p.source, FrameSource)), None)
 
 
 def _run_partition(context: SparkContext, rdd: Any, index: int) -> Any:

@@ -20,12 +20,12 @@ from logline.graph.groups import Grouping, group
 from logline.graph.model import Graph
 from logline.lineage.openlineage.settings import OpenLineage
 from logline.names import InstanceName
-from logline.runtime import launch
-from logline.runtime.engine import Engine
-from logline.runtime.parts import Parts
-from logline.runtime.run import Run
-from logline.runtime.supervisor import Supervisor
-from logline.runtime.threads import ThreadHost
+from logline.runtime.control import launch
+from logline.runtime.control.engine import Engine
+from logline.runtime.control.run import Run
+from logline.runtime.control.supervisor import Supervisor
+from logline.runtime.hosts.threads import ThreadHost
+from logline.runtime.lives.instances import Instance
 from logline.spark.host import SparkHost, alive
 from logline.spark.session import one_host, session
 from logline.spark.slots import slots
@@ -98,7 +98,9 @@ class _OnSpark:
         self._stop = stop
         self.made = False
 
-    def make(self, graph: Graph, parts: Mapping[InstanceName, Parts], store: Store, log: str, lease: Lease) -> Engine:
+    def make(
+        self, graph: Graph, instances: Mapping[InstanceName, Instance], store: Store, log: str, lease: Lease
+    ) -> Engine:
         """Groups that fit into the slots, each with its host."""
         host = SparkHost(self._spark, store, log, uuid.uuid4().hex[:8])
 
@@ -108,7 +110,7 @@ class _OnSpark:
                 self._spark.stop()
 
         self.made = True
-        return Supervisor(launch.on_hosts(self._grouping, parts, host, ThreadHost(store)), store, lease, closing)
+        return Supervisor(launch.on_hosts(self._grouping, instances, host, ThreadHost(store)), store, lease, closing)
 
 
 def fit(graph: Graph, spark: SparkSession) -> Grouping:

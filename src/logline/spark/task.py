@@ -25,16 +25,16 @@ import pyarrow as pa
 
 from logline.graph.shipping import ship
 from logline.names import InstanceName, PartitionName
-from logline.runtime.parent import die_with_parent, new_chance
-from logline.runtime.parts import for_partition
-from logline.runtime.supervisor import Supervisor, back_off
-from logline.runtime.working import work
-from logline.spark.nest import brood, can_fork
+from logline.runtime.control.supervisor import Supervisor, back_off
+from logline.runtime.hosts.parent import die_with_parent, new_chance
+from logline.runtime.hosts.worker import work
+from logline.runtime.lives.instances import for_partition
+from logline.spark.respawn import can_fork, respawn
 from logline.store.address import open_store
 from logline.store.lmdb.environment import started
 
 if TYPE_CHECKING:
-    from logline.runtime.inline import InlineEngine
+    from logline.runtime.lives.inline import InlineEngine
     from logline.store.seam import Store
 
 REPORTS = "@reports"
@@ -55,7 +55,7 @@ class Order:
     run: str
     group: str
     log: str
-    parts: bytes
+    instances: bytes
     level: int
     armed: str
     path: tuple[str, ...]
@@ -112,14 +112,14 @@ def _live_here(order: Order, life: int, partition: str | None, batches: Iterator
     from logline.spark.source import feed
 
     with feed(batches):  # no other life could go on with the batches of which this one has read some
-        return _live(replace(order, parts=_for_partition(order.parts, partition)), life)
+        return _live(replace(order, instances=_for_partition(order.instances, partition)), life)
 
 
 def _missing(order: Order) -> dict[str, Any] | None:
     """Imports the user's modules; the objects are those of no life. What can't be had here is an outcome: Spark would
     try a task that fails a hundred times."""
     try:
-        pickle.loads(order.parts)
+        pickle.loads(order.instances)
     except Exception as error:
         text = f"a Spark task can't host {order.group}: {type(error).__name__}: {error}"
         return {"over": None, "error": [text, "", "", traceback.format_exc()]}
@@ -132,23 +132,23 @@ def _live_on(order: Order, life: int) -> dict[str, Any]:
 
     if not can_fork():
         return _live(order, life)
-    nest = os.getpid()
-    outcome: dict[str, Any] = brood(lambda before, how: _live(order, life + before, nest, how))
+    respawner = os.getpid()
+    outcome: dict[str, Any] = respawn(lambda before, how: _live(order, life + before, respawner, how))
     return outcome
 
 
 def _for_partition(shipped: bytes, partition: str) -> bytes:
     """The source, for a life that can read this partition alone."""
-    ((name, parts),) = pickle.loads(shipped).items()
-    narrow: bytes = ship({name: for_partition(parts, PartitionName(partition) if partition else None)})
+    ((name, instance),) = pickle.loads(shipped).items()
+    narrow: bytes = ship({name: for_partition(instance, PartitionName(partition) if partition else None)})
     return narrow
 
 
-def _live(order: Order, life: int, nest: int | None = None, how: str = "") -> dict[str, Any]:
-    """One life in this process. `nest`: the process that forked it, where there is one; `how` the last one ended."""
+def _live(order: Order, life: int, respawner: int | None = None, how: str = "") -> dict[str, Any]:
+    """One life in this process. `respawner`: the process that forked it, if one did; `how` the last one ended."""
     new_chance()
     store = open_store(order.log)
-    about = _take_turn(store, order, life, nest or os.getpid())
+    about = _take_turn(store, order, life, respawner or os.getpid())
     box = store.mail(REPORTS)
 
     def say(**message: Any) -> None:
@@ -159,7 +159,7 @@ def _live(order: Order, life: int, nest: int | None = None, how: str = "") -> di
 
     return work(
         order.group,
-        order.parts,
+        order.instances,
         store,
         level=order.level,
         armed=order.armed,
@@ -170,20 +170,20 @@ def _live(order: Order, life: int, nest: int | None = None, how: str = "") -> di
     )
 
 
-def _take_turn(store: Store, order: Order, life: int, nest: int) -> dict[str, Any]:
-    """What is to be known of this life. Backs off when lives before this one died young: neither a nest nor Spark's
-    own retries make a pause."""
+def _take_turn(store: Store, order: Order, life: int, respawner: int) -> dict[str, Any]:
+    """What is to be known of this life. Backs off when lives before this one died young: neither a respawner nor
+    Spark's own retries make a pause."""
     before = store.statuses().get(order.group, {})
     young = 0
     if before.get("run") == order.run and before["phase"] not in ("stopped", "finished"):  # it died
-        life = max(life, before["life"] + 1)  # after a nest that was killed, Spark knows nothing of its lives
+        life = max(life, before["life"] + 1)  # after a respawner that was killed, Spark knows nothing of its lives
         if time.time() - before["began"] < Supervisor.soon:
             young = before["young"] + 1
     about = {
         "run": order.run,
         "life": life,
         "born": started(os.getpid()),
-        "nest": [nest, started(nest)],
+        "respawner": [respawner, started(respawner)],
         "began": time.time(),
         "young": young,
     }

@@ -12,7 +12,7 @@ import pyspark.worker  # noqa: F401
 
 import logline.connectors
 import logline.operators
-import logline.runtime.supervisor
+import logline.runtime.control.supervisor
 import logline.store.lmdb.folder  # noqa: F401
 
 with contextlib.suppress(ImportError):  # Arrow looks for it when it first makes an array of Python's own values

@@ -44,7 +44,7 @@ from logline.names import (
     sender_of,
 )
 from logline.store.encoding import decode_image, decode_step, encode_image, encode_step
-from logline.store.kept import KeptHistory
+from logline.store.lineage_history import KeptHistory
 from logline.store.seam import Holder, Meta
 
 _NO_HEAD = Head()
@@ -306,7 +306,7 @@ class MemoryLease:
                 self._store.holder = None
 
 
-class MemoryNote:
+class MemoryCrashHint:
     """A text that everyone in this process sees."""
 
     def __init__(self, store: MemoryStore, instance: InstanceName) -> None:
@@ -418,9 +418,9 @@ class MemoryStore:
         """The box of that name."""
         return MemoryMailbox(self, box)
 
-    def note(self, instance: InstanceName) -> MemoryNote:
+    def crash_hint(self, instance: InstanceName) -> MemoryCrashHint:
         """The note of that instance."""
-        return MemoryNote(self, instance)
+        return MemoryCrashHint(self, instance)
 
     def lease(self, run: str, *, takeover: bool = False) -> MemoryLease:
         """One run at a time."""

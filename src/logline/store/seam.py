@@ -6,7 +6,7 @@
     store.ring(instance)                 a hint; losing one costs a poll interval, nothing else
     store.lease(...)                     one run at a time
     store.mail(box)                      commands and reports between processes
-    store.note(instance)                 a few words from one life for the next
+    store.crash_hint(instance)                 a few words from one life for the next
 
 `testing.conformance` is the suite that every implementation passes.
 """
@@ -129,7 +129,7 @@ class Mailbox(Protocol):
         """Empties the box. A message that is sent at the same moment may go too."""
 
 
-class Note(Protocol):
+class CrashHint(Protocol):
     """A line that a process leaves for the one after it: a hint, no part of what recovery needs."""
 
     def write(self, text: str) -> None:
@@ -185,7 +185,7 @@ class Store(Protocol):
     def mail(self, box: str) -> Mailbox:
         """The box of that name; its bell is `on_bell` of the same name."""
 
-    def note(self, instance: InstanceName) -> Note:
+    def crash_hint(self, instance: InstanceName) -> CrashHint:
         """The note of that instance."""
 
     def lease(self, run: str, *, takeover: bool = False) -> Lease:

@@ -38,8 +38,8 @@ from logline.graph.schemas import schema, to_batches, to_table
 from logline.graph.shipping import check_shippable
 from logline.graph.validate import check_declared
 from logline.names import ERRORS, OUT, InstanceName, OperatorName, PortName, Serial, Ssn, TargetName
-from logline.runtime.context import call_name
-from logline.runtime.parts import parts_of
+from logline.runtime.lives.context import call_name
+from logline.runtime.lives.instances import instances_of
 from logline.store.memory import MemoryStore
 from logline.testing.stage import Stage
 
@@ -82,8 +82,8 @@ class _Twin:
         node = Node(_OP, None, self.op, tuple(PortName(p) for p in inputs), outputs, self.sinks, self.options)
         links = tuple(Connection(OperatorName(port), OUT, _OP, PortName(port)) for port in inputs)
         graph = Graph("drive", {_OP: node}, links)
-        parts = parts_of(graph, self.store.log_id, limits=Limits(ack_after=0), collect=False)
-        self.stage = Stage(parts, self.store, now=micros(NOON), stubs=self.stubs)
+        instances = instances_of(graph, self.store.log_id, limits=Limits(ack_after=0), collect=False)
+        self.stage = Stage(instances, self.store, now=micros(NOON), stubs=self.stubs)
         return self.stage
 
     def send(self, port: str, batch: pa.RecordBatch | None) -> None:
@@ -97,12 +97,12 @@ class _Twin:
         self._journals[port].commit(Step(number=self._commits[port], outputs=[event]))
         stage = self.set_up()
         stage.lives[InstanceName(_OP)].stimuli.append(on.Bell())
-        stage.settle()
+        stage.run_until_idle()
 
     def out(self, port: str) -> pa.Table:
         """Everything on an output port so far."""
         stage = self.set_up()
-        spec = stage.parts[InstanceName(_OP)]
+        spec = stage.instances[InstanceName(_OP)]
         declared = spec.payloads.schema_of(PortName(port))
         events = self.store.read(InstanceName(_OP)).events(PortName(port), Ssn(0), limit=1 << 30, max_bytes=1 << 62)
         return pa.Table.from_batches([e.payload for e in events if not e.end], schema=declared)
@@ -145,7 +145,7 @@ class Drive:
         for twin in self._twins:
             stage = twin.set_up()
             stage.crash(_OP)
-            stage.settle()
+            stage.run_until_idle()
         return self._after("crash()")
 
     def _after(self, call: str) -> Self:
@@ -154,7 +154,7 @@ class Drive:
             stage = twin.set_up()
             if stage.lives[InstanceName(_OP)].over is None:
                 stage.crash(_OP)
-                stage.settle()
+                stage.run_until_idle()
         self._compare()
         return self
 
@@ -162,7 +162,7 @@ class Drive:
         if len(self._twins) == 1:
             return
         calm, crashing = self._twins
-        for port in (*calm.set_up().parts[InstanceName(_OP)].spec.ports, *calm.sinks):
+        for port in (*calm.set_up().instances[InstanceName(_OP)].spec.ports, *calm.sinks):
             a, b = (self._table(twin, port) for twin in (calm, crashing))
             if not a.equals(b):
                 raise CrashDiffers(
@@ -180,7 +180,7 @@ class Drive:
 
     def out(self, port: str = "out") -> pa.Table:
         """Everything that was emitted on a port so far."""
-        known = self._twins[0].set_up().parts[InstanceName(_OP)].spec.ports
+        known = self._twins[0].set_up().instances[InstanceName(_OP)].spec.ports
         if port not in known:
             raise BadName(f"the operator has no output port {port!r}: it has {', '.join(known)}")
         return self._twins[0].out(port)

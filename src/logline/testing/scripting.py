@@ -28,7 +28,7 @@ from logline.graph.schemas import to_batches
 from logline.graph.validate import validate
 from logline.names import InstanceName, OperatorName, Ssn
 from logline.pipeline import Pipeline
-from logline.runtime.parts import Parts, parts_of
+from logline.runtime.lives.instances import Instance, instances_of
 from logline.store.memory import MemoryStore
 from logline.testing.driving import NOON
 from logline.testing.stage import Stage
@@ -85,17 +85,17 @@ def run(p: Pipeline, inputs: Mapping[str, Sequence[Tabular | CRASH]]) -> dict[st
     store = MemoryStore("test")
     crashes: list[str] = []
     kept: dict[str, Collect] = {}
-    parts: dict[InstanceName, Parts] = {}
-    for name, made in parts_of(graph, store.log_id, collect=False).items():
+    instances: dict[InstanceName, Instance] = {}
+    for name, made in instances_of(graph, store.log_id, collect=False).items():
         if made.source is not None:
             scripted = _Scripted(name, made.source, inputs[name], crashes)
             spec = replace(made.spec, partitions=made.spec.partitions[:1], destructive=False)
-            parts[name] = replace(made, source=scripted, spec=spec, items=1)
+            instances[name] = replace(made, source=scripted, spec=spec, items=1)
         else:
             sinks = {target: collect() for target in made.sinks or {}}
             kept |= {name if len(sinks) == 1 else f"{name}.{target}": sink for target, sink in sinks.items()}
-            parts[name] = replace(made, sinks=sinks)
-    stage = Stage(parts, store, now=micros(NOON))
+            instances[name] = replace(made, sinks=sinks)
+    stage = Stage(instances, store, now=micros(NOON))
 
     def strike() -> None:
         while crashes:
@@ -111,7 +111,7 @@ def run(p: Pipeline, inputs: Mapping[str, Sequence[Tabular | CRASH]]) -> dict[st
     finally:
         stage.close()
     found: dict[str, pa.Table] = {}
-    for name, made in parts.items():
+    for name, made in instances.items():
         for port in made.spec.ports:
             events = store.read(name).events(port, Ssn(0), limit=1 << 30, max_bytes=1 << 62)
             table = pa.Table.from_batches(

@@ -1,4 +1,4 @@
-"""A pipeline on a stage: real machines, desks and hands in one thread, in order, on a clock that a test moves.
+"""A pipeline on a stage: real machines, phases and runners in one thread, in order, on a clock that a test moves.
 
 What `drive` and `run` are built on. A crash drops a life where it stands; the next one gets what was committed.
 """
@@ -17,28 +17,28 @@ from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.errors import LogError, PipelineFailed
 from logline.names import InstanceName
-from logline.runtime.hands import Key
-from logline.runtime.life import Life
-from logline.runtime.parts import Parts
+from logline.runtime.lives.generation import Key
+from logline.runtime.lives.instances import Instance
+from logline.runtime.lives.life import Life
 from logline.store.seam import Store
 
 
 class StageLife:
     """A life, and what waits for it."""
 
-    def __init__(self, stage: Stage, parts: Parts) -> None:
+    def __init__(self, stage: Stage, instance: Instance) -> None:
         self.stage = stage
-        self.name = parts.spec.name
+        self.name = instance.spec.name
         self.stimuli: deque[on.Stimulus] = deque([on.Started()])
         self.todo: deque[do.Action] = deque()
         self.over: str | None = None
         self._granted: set[Key] = set()
         self.life = Life(
-            stage.fresh(parts),
+            stage.fresh(instance),
             stage.store,
             clock=lambda: stage.now,
             report=self._report,
-            settle=self._settle,
+            await_durable=self._await_durable,
             count=stage.count,
             stubs=stage.stubs,
             random=Random(f"{stage.seed}/{self.name}"),
@@ -51,7 +51,7 @@ class StageLife:
         self.stimuli.append(stimulus)
         self.stage.heard()
 
-    def _settle(self, stimulus: on.Stimulus, key: Key) -> None:
+    def _await_durable(self, stimulus: on.Stimulus, key: Key) -> None:
         self.stimuli.append(stimulus)
         while key not in self._granted:
             if self.over is not None:
@@ -109,16 +109,16 @@ class Stage:
 
     def __init__(
         self,
-        parts: Mapping[InstanceName, Parts],
+        instances: Mapping[InstanceName, Instance],
         store: Store,
         *,
         now: int,
         seed: object = 0,
         stubs: Mapping[str, Any] | None = None,
     ) -> None:
-        self.parts = parts
+        self.instances = instances
         self.stubs = stubs or {}
-        self._pristine = {name: deepcopy(p.op) for name, p in parts.items()}
+        self._pristine = {name: deepcopy(p.op) for name, p in instances.items()}
         self.store = store
         self.now = now
         self.seed = seed
@@ -127,16 +127,16 @@ class Stage:
         self.after_step: Callable[[], None] = lambda: None
         """Called between any two steps: where a script kills."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.lives = {name: StageLife(self, p) for name, p in parts.items()}
+        self.lives = {name: StageLife(self, p) for name, p in instances.items()}
 
-    def fresh(self, parts: Parts) -> Parts:
+    def fresh(self, instance: Instance) -> Instance:
         """As in a process of its own, a life gets a copy of the operator: what an earlier one left in it is gone.
 
         A deep copy, not a pickled one: loading a class by value would change the author's class in this process.
         """
-        if parts.op is None:
-            return parts
-        return replace(parts, op=deepcopy(self._pristine[parts.spec.name]))
+        if instance.op is None:
+            return instance
+        return replace(instance, op=deepcopy(self._pristine[instance.spec.name]))
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop of async user code; runs only while the stage lets it."""
@@ -159,9 +159,9 @@ class Stage:
         if self.lives[known].over is None:
             self.lives[known].end("crashed")
         self.wakes = [w for w in self.wakes if w[1].over is None]
-        self.lives[known] = StageLife(self, self.parts[known])
+        self.lives[known] = StageLife(self, self.instances[known])
 
-    def settle(self) -> None:
+    def run_until_idle(self) -> None:
         """Until nobody has anything to do at this time of the clock."""
         while True:
             moved = False
@@ -186,26 +186,26 @@ class Stage:
 
     def advance(self, until: int) -> None:
         """Lets time pass, with all that happens on the way."""
-        self.settle()
+        self.run_until_idle()
         while self.wakes and min(at for at, _ in self.wakes) <= until:
             self.pass_time()
-            self.settle()
+            self.run_until_idle()
         self.now = max(self.now, until)
-        self.settle()
+        self.run_until_idle()
 
     def run_out(self) -> None:
         """Until every life has left."""
-        self.settle()
+        self.run_until_idle()
         while any(life.over is None for life in self.lives.values()):
             if not self.pass_time():
                 for life in self.lives.values():
                     life.stimuli.append(on.Bell())
                 waiting = [life.name for life in self.lives.values() if life.over is None]
                 before = self.store.read(waiting[0]).image().commits
-                self.settle()
+                self.run_until_idle()
                 if not self.wakes and self.store.read(waiting[0]).image().commits == before:
                     raise AssertionError(f"the pipeline does not come to an end: {', '.join(waiting)} still wait")
-            self.settle()
+            self.run_until_idle()
 
     def _tick(self) -> bool:
         due = [w for w in self.wakes if w[0] <= self.now]

@@ -155,7 +155,7 @@ _CHANGES: dict[str, Any] = {
     "members": {ONE: [taken(1)]},
     "due": {ONE: "ready"},
     "parked": [ONE],
-    "settled": [Ssn(1)],
+    "resolved": [Ssn(1)],
     "done": [ONE],
     "finished": [Finished(ONE, "H", (taken(1),))],
     "state": b"",

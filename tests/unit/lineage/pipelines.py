@@ -15,7 +15,7 @@ from logline.graph.operator import Batch, Context, Emit, Event, Operator
 from logline.names import InsetId
 from logline.operators import tumbling
 from logline.pipeline import Pipeline
-from logline.runtime.run import Run
+from logline.runtime.control.run import Run
 
 HOUR_10 = datetime(2025, 2, 23, 10, tzinfo=UTC)
 

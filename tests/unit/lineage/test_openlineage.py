@@ -26,9 +26,9 @@ from logline.errors import OptionError, PipelineFailed
 from logline.lineage.openlineage import facets, transport
 from logline.lineage.openlineage.settings import settings
 from logline.lineage.openlineage.transport import Sender
-from logline.runtime import exporting
-from logline.runtime.exporting import Tally
-from logline.runtime.parts import parts_of
+from logline.runtime.control import exporting
+from logline.runtime.control.exporting import Tally
+from logline.runtime.lives.instances import instances_of
 from logline.store.address import open_store
 
 Json = dict[str, Any]
@@ -147,7 +147,7 @@ def test_rows_that_were_collected_unseen_are_not_guessed() -> None:
     p = ll.Pipeline("quick")
     p.source("numbers", Counting(2000)).sink("store", ll.sinks.call(lambda *_: None, guarantee="named"))
     store = open_store("memory:quick")
-    tally = Tally(store, {name: part.spec for name, part in parts_of(p.graph(), store.log_id).items()})
+    tally = Tally(store, {name: part.spec for name, part in instances_of(p.graph(), store.log_id).items()})
     p.run("memory:quick", engine="inline")
     assert 1 not in store.read("numbers").stored("out"), "nothing was collected"
     moved = tally.window()["numbers", "out"]
@@ -222,7 +222,7 @@ _JOB = """
 import sys
 import pyarrow as pa
 import logline as ll
-from logline.runtime import exporting
+from logline.runtime.control import exporting
 from tests.unit.lineage.test_openlineage import Counting
 from tests.waiting import PATIENCE
 
@@ -272,7 +272,8 @@ def _taken(log: Path) -> int:
     if not (log / "log.json").exists():
         return 0
     code = (
-        "import sys; from logline.runtime.watching import log_status; from logline.store.address import find_store; "
+        "import sys; from logline.runtime.log.log_status import log_status; "
+        "from logline.store.address import find_store; "
         "print(log_status(find_store(sys.argv[1])).operators['store'].taken)"
     )
     found = subprocess.run([sys.executable, "-c", code, f"lmdb:{log}"], check=True, capture_output=True, text=True)

@@ -18,8 +18,8 @@ from logline.graph.connector import Source
 from logline.names import OUT, InstanceName, Serial
 from logline.operators import events as blocks_of
 from logline.pipeline import Pipeline
-from logline.runtime.cleaning import clean
-from logline.runtime.log import Log, open_log
+from logline.runtime.log.cleaning import clean
+from logline.runtime.log.log import Log, open_log
 
 ROWS = 200
 """Records of an event."""
@@ -80,7 +80,7 @@ def test_a_long_run_stays_within_the_scopes_size(kind: str, tmp_path: Path, requ
     assert beyond["kept"].to_pylist()[0]
     assert set(beyond["ends"].to_pylist()) & {"expired", "scope"}
     with pytest.raises(LogError, match=r"beyond the retention|is collected"):
-        steady(Steady(6000), "1.6MB").replay(url, "blocks:1")
+        steady(Steady(6000), "1.6MB").rerun(url, "blocks:1")
 
 
 def test_when_its_time_is_over_everything_goes(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.lineage.pipelines import A1, A2, A3, hourly_sales, run
 
 from logline.errors import BadName, LogError, OptionError
-from logline.runtime.log import Log
+from logline.runtime.log.log import Log
 
 
 @pytest.fixture

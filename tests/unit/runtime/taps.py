@@ -16,8 +16,8 @@ from logline.graph.connector import Guarantee, Sink, Source
 from logline.graph.operator import Context, Emit, Event, Operator
 from logline.names import InsetId
 from logline.pipeline import Pipeline
-from logline.runtime.launch import start as start_inline
-from logline.runtime.run import Run
+from logline.runtime.control.launch import start as start_inline
+from logline.runtime.control.run import Run
 
 IDS = pa.schema([("id", pa.int64())])
 

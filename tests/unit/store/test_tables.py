@@ -31,7 +31,7 @@ from logline.names import (
     TargetName,
 )
 from logline.pipeline import Pipeline
-from logline.runtime.launch import start as start_inline
+from logline.runtime.control.launch import start as start_inline
 from logline.store import tables
 from logline.store.memory import MemoryStore
 from logline.store.seam import Meta

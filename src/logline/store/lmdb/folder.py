@@ -25,10 +25,10 @@ from logline.errors import LogError, LogInUse
 from logline.names import InstanceName, LogId
 from logline.store.encoding import FORMAT
 from logline.store.lmdb.bells import Bells, BellSocket, clear
+from logline.store.lmdb.crash_hints import FileCrashHint
 from logline.store.lmdb.environment import Environment, acquire, release
 from logline.store.lmdb.journal import LmdbJournal, LmdbReader
 from logline.store.lmdb.mail import FileMailbox
-from logline.store.lmdb.notes import FileNote
 from logline.store.seam import Holder, Meta
 
 Durability = Literal["disk", "process"]
@@ -265,9 +265,9 @@ class LmdbStore:
         """The box of that name."""
         return FileMailbox(self.folder / "mail", box, lambda: self._bells.ring(InstanceName(box)))
 
-    def note(self, instance: InstanceName) -> FileNote:
+    def crash_hint(self, instance: InstanceName) -> FileCrashHint:
         """The note of that instance."""
-        return FileNote(self.folder / "notes" / instance.replace("/", "~"))
+        return FileCrashHint(self.folder / "notes" / instance.replace("/", "~"))
 
     def lease(self, run: str, *, takeover: bool = False) -> LmdbLease:
         """One run at a time."""

@@ -27,7 +27,7 @@ from logline.names import (
 )
 from logline.store.encoding import FORMAT
 from logline.store.faults import point
-from logline.store.lmdb import kept, members, payloads, pins, rows
+from logline.store.lmdb import lineage_history, members, payloads, pins, rows
 from logline.store.lmdb.environment import Environment, release
 from logline.store.lmdb.events import Packer, Row, collect, read_schema, row_of, rows_from
 
@@ -79,10 +79,10 @@ def load_image(txn: lmdb.Transaction) -> Image:
         image.answers.setdefault(answer.serial, []).append(answer)
     for key, value in rows.scan(txn, b"f"):
         image.failures[Serial(rows.read_number(key[1:]))] = rows.read_failure(value)
-    image.settled = {Ssn(rows.read_number(key[1:])) for key, _ in rows.scan(txn, b"q")}
+    image.resolved = {Ssn(rows.read_number(key[1:])) for key, _ in rows.scan(txn, b"q")}
     image.written = dict(rows.unpack(v) for _, v in rows.scan(txn, b"w"))
     image.reads = {PartitionName(p): r for p, r in (rows.read_progress(v) for _, v in rows.scan(txn, b"r"))}
-    image.segments = {segment.number: segment for segment in kept.segments(txn)}
+    image.segments = {segment.number: segment for segment in lineage_history.segments(txn)}
     return image
 
 
@@ -186,25 +186,25 @@ class LmdbJournal:
             opened, _ = rows.read_set(get(txn, key))
             rows.put(txn, key, rows.set_value(opened.id, "parked", 0))
             self._drop_work(txn, serial)
-        made = kept.made_by(step.outputs, step.kept)
+        made = lineage_history.made_by(step.outputs, step.kept)
         for finished in step.finished:
             self._remember(txn, finished.serial, finished.id, members.Joined.of(finished.members), made)
         for serial in step.done:
             self._finish(txn, serial, made)
-        kept.put_step(txn, step)
+        lineage_history.put_step(txn, step)
         for channel, base in step.forget.items():
             members.forget(txn, channel, base)
         return dues
 
     @staticmethod
     def _remember(
-        txn: lmdb.Transaction, serial: Serial, inset: InsetId, joined: members.Joined, made: kept.Made
+        txn: lmdb.Transaction, serial: Serial, inset: InsetId, joined: members.Joined, made: lineage_history.Made
     ) -> None:
         members.remember(txn, serial, inset, joined)
         if serial in made:
-            kept.put_set(txn, serial, inset, joined, made[serial])
+            lineage_history.put_set(txn, serial, inset, joined, made[serial])
 
-    def _finish(self, txn: lmdb.Transaction, serial: Serial, made: kept.Made) -> None:
+    def _finish(self, txn: lmdb.Transaction, serial: Serial, made: lineage_history.Made) -> None:
         """The set leaves the image; its memberships are remembered, and its answers if lineage keeps what it made."""
         key = b"s" + rows.number(serial)
         opened, _ = rows.read_set(get(txn, key))
@@ -229,7 +229,7 @@ class LmdbJournal:
             collect(txn, port, head, base, pinned)
             if port == ERRORS:
                 for ssn in (s for s in (*head.pinned, *range(head.base, base)) if s not in pinned):
-                    txn.delete(rows.settled_key(ssn))
+                    txn.delete(rows.resolved_key(ssn))
             # Pinned ones too: everybody has taken them, and who comes back reads them from the rows.
             self._env.recent.drop(port, range(head.base, base))
             pins.change(txn, port, head.pinned, pinned)
@@ -403,7 +403,11 @@ class LmdbReader:
         with self._env.read() as txn:
             position, left = self._taken(txn, channel)
             return Needs(
-                position, members.needed(txn, channel), left, kept.low(txn, channel), self._unwritten(txn, channel)
+                position,
+                members.needed(txn, channel),
+                left,
+                lineage_history.low(txn, channel),
+                self._unwritten(txn, channel),
             )
 
     def taken(self, channel: ChannelName) -> Taken:
@@ -448,7 +452,7 @@ class LmdbReader:
             with self._env.read() as txn:
                 for serial, inset, joined in members.remembered(txn):
                     found.setdefault(serial, (inset, []))[1].extend(joined)
-                known = {finished.serial: finished for finished in kept.every(txn)}
+                known = {finished.serial: finished for finished in lineage_history.every(txn)}
         for serial in sorted({*found, *known}):
             inset, rest = found.get(serial, ("", []))
             yield known.get(serial) or Finished(serial, inset, tuple(rest))
@@ -473,28 +477,28 @@ class LmdbReader:
         if self._env is None:
             return None
         with self._env.read() as txn:
-            return kept.inset(txn, serial)
+            return lineage_history.inset(txn, serial)
 
     def insets_of(self, channel: ChannelName, ssn: Ssn) -> Sequence[Serial]:
         """Kept or not."""
         if self._env is None:
             return []
         with self._env.read() as txn:
-            return kept.insets_of(txn, channel, ssn)
+            return lineage_history.insets_of(txn, channel, ssn)
 
     def made_from(self, serial: Serial, ports: Sequence[PortName]) -> Sequence[tuple[PortName, Ssn]]:
         """As it was put out."""
         if self._env is None:
             return []
         with self._env.read() as txn:
-            return kept.made_from(txn, serial, ports, {port: self._head(txn, port).last for port in ports})
+            return lineage_history.made_from(txn, serial, ports, {port: self._head(txn, port).last for port in ports})
 
     def answers(self, serial: Serial) -> Sequence[Answer]:
-        """Of the image, or kept."""
+        """Of the image, or lineage_history."""
         if self._env is None:
             return []
         with self._env.read() as txn:
-            return kept.answers(txn, serial)
+            return lineage_history.answers(txn, serial)
 
     def incarnation(self) -> Incarnation:
         """The newest."""

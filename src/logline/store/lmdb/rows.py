@@ -6,7 +6,7 @@ A commit writes what changed, never the whole image. One key space, told apart b
     p  channel -> position          h  port -> head            k  port, block -> pinned
     s  serial -> set                m  serial, commit -> members
     t  id -> timer                  a  serial, row, n -> answer f  serial -> failure
-    q  SSN -> (settled error)
+    q  SSN -> (resolved error)
     w  target -> written            r  partition -> progress   c  channel -> event clock
     $  port, n -> Arrow schema      E  port, SSN -> events     D  channel, block, serial -> members of a done set
     g  n -> segment of history      G  segment, commit -> what of it that commit finished
@@ -14,7 +14,7 @@ A commit writes what changed, never the whole image. One key space, told apart b
     R  serial -> run of sets of one event                      Q  channel, SSN -> (index of runs)
 
 A block is 64 SSNs (`store/lmdb/members.py`, `store/lmdb/pins.py`). The last three lines are what lineage scopes keep
-(`store/lmdb/kept.py`).
+(`store/lmdb/lineage_history.py`).
 
 Names are hashed in keys (LMDB bounds their length) and stand in the value. Every value ends with a checksum, which
 is verified when a journal is claimed: a flipped byte is found before anything is made of it.
@@ -195,15 +195,15 @@ def plain_puts(step: Step) -> Iterator[tuple[bytes, bytes]]:
             yield answer_key(b"a", answer), pack(answer)
     for serial, failure in step.failures.items():
         yield b"f" + number(serial), pack((failure.kind, failure.message, failure.traceback, failure.retryable))
-    for ssn in step.settled:
-        yield settled_key(ssn), b""
+    for ssn in step.resolved:
+        yield resolved_key(ssn), b""
     for target, count in step.written.items():
         yield b"w" + hashed(target), pack((target, count))
     for partition, progress in step.reads.items():
         yield b"r" + hashed(partition), pack((partition, *progress))
 
 
-def settled_key(ssn: int) -> bytes:
+def resolved_key(ssn: int) -> bytes:
     """An event on port `errors` that was retried or dropped."""
     return b"q" + number(ssn)
 

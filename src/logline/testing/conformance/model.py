@@ -195,7 +195,7 @@ def exact(image: Image) -> dict[str, Any]:
         "timers": {codec.encode(inset): timer for inset, timer in image.timers.items()},
         "answers": {serial: sorted(answers) for serial, answers in image.answers.items()},
         "failures": dict(image.failures),
-        "settled": set(image.settled),
+        "resolved": set(image.resolved),
         "written": dict(image.written),
         "reads": dict(image.reads),
         "segments": dict(image.segments),

@@ -273,22 +273,22 @@ class SharingRules(StoreSuite):
         }
         assert {group: dict(known) for group, known in store.statuses().items()} == wanted
 
-    def test_a_note_outlives_who_wrote_it_until_it_is_dropped(
+    def test_a_crash_hint_outlives_who_wrote_it_until_it_is_dropped(
         self, store: Store, reopen: Callable[[], Store]
     ) -> None:
-        note = store.note(HOURLY)
-        assert note.read() == ""
-        note.drop()
-        note.write("a longer one")
-        note.write("short")
-        note.close()
-        note.close()
-        again = reopen().note(HOURLY)
+        hint = store.crash_hint(HOURLY)
+        assert hint.read() == ""
+        hint.drop()
+        hint.write("a longer one")
+        hint.write("short")
+        hint.close()
+        hint.close()
+        again = reopen().crash_hint(HOURLY)
         assert again.read() == "short"
         again.write("b" * 2000)
-        assert note.read() == "b" * 2000
+        assert hint.read() == "b" * 2000
         again.drop()
-        assert note.read() == again.read() == ""
+        assert hint.read() == again.read() == ""
         again.write("new")
         again.drop()
 

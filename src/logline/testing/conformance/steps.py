@@ -206,8 +206,8 @@ def _settle(draw: Draw, model: Model, step: Step) -> None:
             again = _next_serial(model, step)
             step.open(again, model.image.sets[serial].id, model.image.sets[serial].members)
             step.due[again] = "fired"
-    unsettled = [ssn for ssn in model.rows.get(ERRORS, ()) if ssn not in model.image.settled]
-    step.settled += draw(st.lists(st.sampled_from(unsettled), max_size=2, unique=True)) if unsettled else []
+    unresolved = [ssn for ssn in model.rows.get(ERRORS, ()) if ssn not in model.image.resolved]
+    step.resolved += draw(st.lists(st.sampled_from(unresolved), max_size=2, unique=True)) if unresolved else []
 
 
 # ---- outputs ----------------------------------------------------------------------------------------------------

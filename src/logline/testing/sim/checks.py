@@ -17,8 +17,8 @@ from logline.engine.operating import OperatorMachine
 from logline.engine.spec import InstanceSpec, again_channel, write_port
 from logline.graph.states import decode_state
 from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName, sender_of
-from logline.runtime.life import Life
-from logline.runtime.parts import Parts
+from logline.runtime.lives.instances import Instance
+from logline.runtime.lives.life import Life
 from logline.store.memory import MemoryStore
 from logline.testing.sim.lineage_checks import LineageChecks
 from logline.testing.sim.operators import Mirror, Windows
@@ -34,13 +34,13 @@ class Checks:
 
     def __init__(
         self,
-        parts: Mapping[InstanceName, Parts],
+        instances: Mapping[InstanceName, Instance],
         store: MemoryStore,
         service: PaidService,
         clock: Callable[[], int],
     ) -> None:
-        self.lineage = LineageChecks(parts, store, clock)
-        self.parts = parts
+        self.lineage = LineageChecks(instances, store, clock)
+        self.instances = instances
         self.store = store
         self.service = service
         self.ghost: dict[tuple[InstanceName, PortName], dict[Ssn, Output]] = {}
@@ -76,18 +76,18 @@ class Checks:
             for answer in action.answers:
                 if answer not in logged.get(answer.serial, ()):
                     raise Violation(f"UNLOGGED-ANSWER {life.spec.name} hands on {answer}")
-        if current and isinstance(action, do.Divert) and life.desk is not None:
-            self.lineage.generates(life.spec.name, action.serial, life.desk.sets[action.serial].members)
-        if isinstance(action, do.Generate) and isinstance(life.parts.op, Mirror):
+        if current and isinstance(action, do.Divert) and life.phases is not None:
+            self.lineage.generates(life.spec.name, action.serial, life.phases.sets[action.serial].members)
+        if isinstance(action, do.Generate) and isinstance(life.instance.op, Mirror):
             heads = life.machine.outbox.heads
-            life.parts.op.logged = (lambda: heads[_MIRROR].last) if current else None
-        if current and isinstance(action, do.Apply) and life.desk is not None:
-            for serial, (channel, event) in enumerate(action.events, life.desk.serial + 1):
+            life.instance.op.logged = (lambda: heads[_MIRROR].last) if current else None
+        if current and isinstance(action, do.Apply) and life.phases is not None:
+            for serial, (channel, event) in enumerate(action.events, life.phases.serial + 1):
                 self.lineage.generates(life.spec.name, Serial(serial), [Member(channel, event.ssn)])
-        if not current or not isinstance(action, do.Generate) or life.desk is None:
+        if not current or not isinstance(action, do.Generate) or life.phases is None:
             return
         for job in action.jobs:
-            known = life.desk.sets.get(job.serial)
+            known = life.phases.sets.get(job.serial)
             if known is None:
                 raise Violation(f"NO-STATE {life.spec.name} set {job.serial}")
             self.lineage.generates(life.spec.name, job.serial, known.members)
@@ -100,18 +100,20 @@ class Checks:
 
     def rebuilt(self, life: Life, image: Image) -> None:
         """R5, R6: rebuilding gives back what was logged, and changes nothing of it."""
-        desk = life.desk
-        assert desk is not None
-        if desk.encoded_state != image.state or desk.timers.by_id != image.timers:
+        phases = life.phases
+        assert phases is not None
+        if phases.encoded_state != image.state or phases.timers.by_id != image.timers:
             raise Violation(f"REBUILT {life.spec.name} has another state or other timers than its image")
         if (
-            desk.state is not None
+            phases.state is not None
             and image.state is not None
-            and desk.services.encode_state(desk.state) != image.state
+            and phases.services.encode_state(phases.state) != image.state
         ):
             raise Violation(f"REBUILT {life.spec.name} has changed its state")
-        if desk.clock is not None and desk.clock.image() != image.clock:
-            raise Violation(f"REBUILT {life.spec.name} has another clock: {desk.clock.image()}, logged {image.clock}")
+        if phases.clock is not None and phases.clock.image() != image.clock:
+            raise Violation(
+                f"REBUILT {life.spec.name} has another clock: {phases.clock.image()}, logged {image.clock}"
+            )
 
     def at_rest(self, life: Life, now: int, *, wakes: bool) -> None:
         """Nothing moves, nobody has anything to do: what this life must not be waiting with."""
@@ -130,7 +132,7 @@ class Checks:
         if overdue and not wakes and not machine.outbox.blocked():
             raise Violation(f"OVERDUE {spec.name} {overdue}")
 
-    def settled(self, name: InstanceName, ssn: Ssn, *, retried: bool, at_once: bool) -> None:
+    def resolved(self, name: InstanceName, ssn: Ssn, *, retried: bool, at_once: bool) -> None:
         """An error was retried, or dropped. Of rejected rows that are on their way it may be asked again."""
         if (name, ssn) in self._dropped | self._retried:
             raise Violation(f"SETTLED {name}.errors:{ssn} twice")
@@ -142,7 +144,7 @@ class Checks:
 
     def after_commit(self, name: InstanceName) -> None:
         """Everything that a commit may not do."""
-        spec = self.parts[name].spec
+        spec = self.instances[name].spec
         image = self.store.data(name).image
         self._check_rows(name, spec, image)
         self._check_progress(name, spec, image)
@@ -193,7 +195,7 @@ class Checks:
         for ssn, row in self.ghost[name, ERRORS].items():
             if not row.end and (name, ssn) not in handled:
                 self.errors.add((name, ssn))
-                if ssn not in rows or ssn in image.settled:
+                if ssn not in rows or ssn in image.resolved:
                     raise Violation(f"COLLECTED-NEEDED {name}.errors:{ssn}: nobody has retried or dropped it")
         again = again_channel(name)
         for member in (m for opened in image.sets.values() for m in opened.members if m.channel == again):
@@ -253,7 +255,7 @@ class Checks:
             if serial not in image.due:
                 raise Violation(f"ANSWER {name} kept for set {serial}, which is not due")
 
-        if isinstance(self.parts[name].op, Windows):
+        if isinstance(self.instances[name].op, Windows):
             for opened in image.sets.values():
                 if opened.cause is None and opened.id not in image.timers:
                     raise Violation(f"TIMER {name} window {opened.id} has none")
@@ -289,7 +291,7 @@ class Checks:
 
     def _check_state(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
         """R6: the state reflects exactly the events up to the positions."""
-        op = self.parts[name].op
+        op = self.instances[name].op
         if op is None or op.State is None or not hasattr(op.State, "events"):
             return
         taken = sum(p.ssn - p.ended for p in image.positions.values())
@@ -303,7 +305,7 @@ class Checks:
 
     def store_state(self, name: InstanceName, image: Image) -> Any:
         """The logged global state of an operator."""
-        op = self.parts[name].op
+        op = self.instances[name].op
         assert op is not None and op.State is not None and image.state is not None
         return decode_state(image.state, op.State)
 
@@ -352,20 +354,20 @@ class Checks:
 
     def at_end(self) -> None:
         """Every port and every target is what a run without failure could have made of the same inputs."""
-        for name, parts in self.parts.items():
-            spec = parts.spec
+        for name, instance in self.instances.items():
+            spec = instance.spec
             image = self.store.data(name).image
             if not image.left:
                 raise Violation(f"NOT-LEFT {name}")
             outputs = {str(port): self._records(name, port) for port in (*spec.ports, *map(write_port, spec.targets))}
-            if parts.source is not None:
+            if instance.source is not None:
                 rows = self.ghost[name, PortName("out")]
-                parts.source.check([rows[s].payload for s in sorted(rows) if not rows[s].end])  # type: ignore[attr-defined]
+                instance.source.check([rows[s].payload for s in sorted(rows) if not rows[s].end])  # type: ignore[attr-defined]
             else:
                 inputs: dict[str, list[Any]] = {}
                 for channel in spec.inputs:
                     inputs.setdefault(channel.port, []).extend(self._records(channel.sender, channel.out))
-                parts.op.check(inputs, outputs)  # type: ignore[union-attr]
+                instance.op.check(inputs, outputs)  # type: ignore[union-attr]
             for port in (*spec.ports, *map(write_port, spec.targets)):
                 kept = self.store.read(name).stored(port)
                 if port == ERRORS:
@@ -376,7 +378,7 @@ class Checks:
                         raise Violation(f"KEPT {name}.errors: {kept}, not handled are {wanted}")
                 elif kept and port not in spec.keep:
                     raise Violation(f"KEPT {name}.{port}: {kept}, and all have left")
-            for target, sink in (parts.sinks or {}).items():
+            for target, sink in (instance.sinks or {}).items():
                 rows = self.ghost[name, write_port(target)]
                 sink.check([self._payload(rows[s]) for s in sorted(rows)])  # type: ignore[attr-defined]
 

@@ -1,6 +1,6 @@
 """Lineage in a simulated run: what is captured is what user code was given, and it is there as long as a scope asks.
 
-The oracle is the desk: the members of a set when its `generate` begins, or when it is diverted instead.
+The oracle is the phases: the members of a set when its `generate` begins, or when it is diverted instead.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from logline.engine.image import Member
 from logline.names import ChannelName, InstanceName, PortName, Serial, Ssn
-from logline.runtime.parts import Parts
+from logline.runtime.lives.instances import Instance
 from logline.store.memory import MemoryStore
 from logline.testing.sim.outside import Violation
 
@@ -19,8 +19,10 @@ Event = tuple[InstanceName, PortName, Ssn]
 class LineageChecks:
     """Watches one simulated run."""
 
-    def __init__(self, parts: Mapping[InstanceName, Parts], store: MemoryStore, clock: Callable[[], int]) -> None:
-        self._specs = {name: part.spec for name, part in parts.items() if part.spec.retain or part.spec.lineage}
+    def __init__(
+        self, instances: Mapping[InstanceName, Instance], store: MemoryStore, clock: Callable[[], int]
+    ) -> None:
+        self._specs = {name: part.spec for name, part in instances.items() if part.spec.retain or part.spec.lineage}
         self._channels = {c.name: c for spec in self._specs.values() for c in spec.inputs}
         self._store = store
         self._clock = clock

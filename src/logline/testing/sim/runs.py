@@ -83,7 +83,7 @@ class Simulator:
 
     def run(self, scenario: Scenario, seed: int, faults: Faults, replay: str) -> World:
         """One schedule. A violation is noted, not raised."""
-        world = World(scenario.parts, seed, faults=faults, service=scenario.service, loop=self.loop)
+        world = World(scenario.instances, seed, faults=faults, service=scenario.service, loop=self.loop)
         try:
             world.run()
         except VIOLATIONS as error:

@@ -14,7 +14,7 @@ from logline.engine.spec import Limits, RetrySpec
 from logline.graph.connector import Guarantee, Source
 from logline.graph.model import Connection, Graph, Node, NodeOptions, Retry, Scope
 from logline.names import ERRORS, IN, InstanceName, LogId, OperatorName, PortName, TargetName
-from logline.runtime.parts import Parts, parts_of
+from logline.runtime.lives.instances import Instance, instances_of
 from logline.testing.sim.operators import (
     Blocks,
     Choosy,
@@ -53,7 +53,7 @@ TIGHT = Limits(
 class Scenario:
     """A pipeline with its outside world."""
 
-    parts: Mapping[InstanceName, Parts]
+    instances: Mapping[InstanceName, Instance]
     service: PaidService
     description: str = ""
     targets: list[Target] = field(default_factory=list)
@@ -115,9 +115,10 @@ class _Builder:
 
     def build(self, description: str) -> Scenario:
         graph = Graph("simulated", self.nodes, tuple(self.connections), tuple(self.lineage))
-        parts = parts_of(graph, LogId("sim"), limits=self.limits)
+        instances = instances_of(graph, LogId("sim"), limits=self.limits)
         plain = {
-            n: replace(p, payloads=PlainPayloads(), items=self.rnd.randint(1, 2), within=0) for n, p in parts.items()
+            n: replace(p, payloads=PlainPayloads(), items=self.rnd.randint(1, 2), within=0)
+            for n, p in instances.items()
         }
         return Scenario(plain, self.service, description, self.targets)
 

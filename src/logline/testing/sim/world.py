@@ -17,13 +17,13 @@ from random import Random
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.settling import drop_step, retry_step
+from logline.engine.error_resolution import drop_step, retry_step
 from logline.errors import Collected, LogError, LoglineError
 from logline.names import ERRORS, InstanceName, Ssn
-from logline.runtime.hands import Key, LoopHands
-from logline.runtime.inline import sweep
-from logline.runtime.life import Life
-from logline.runtime.parts import Parts, for_partition, next_partition
+from logline.runtime.lives.generation import AsyncRunner, Key
+from logline.runtime.lives.inline import sweep
+from logline.runtime.lives.instances import Instance, for_partition, next_partition
+from logline.runtime.lives.life import Life
 from logline.store.memory import MemoryStore
 from logline.testing.sim.checks import Checks
 from logline.testing.sim.outside import PaidService, Violation
@@ -84,7 +84,7 @@ class World:
 
     def __init__(
         self,
-        parts: Mapping[InstanceName, Parts],
+        instances: Mapping[InstanceName, Instance],
         seed: int,
         *,
         faults: Faults | None = None,
@@ -93,13 +93,13 @@ class World:
         max_moves: int = 60_000,
     ) -> None:
         self.rnd = Random(seed)
-        self.parts = parts
+        self.instances = instances
         self.faults = faults or Faults()
         self.loop = loop
         self.now = 1_000_000
         self.store = MemoryStore("sim")
         self.store.ring = self._ring  # type: ignore[method-assign]
-        self.checks = Checks(parts, self.store, service or PaidService(), clock=lambda: self.now)
+        self.checks = Checks(instances, self.store, service or PaidService(), clock=lambda: self.now)
         self.points = 0
         self.hits: Counter[Point] = Counter()
         self.kills: Counter[Point] = Counter()
@@ -113,7 +113,7 @@ class World:
         self._user = Random(seed + 1)
         """Whoever looks at errors, or stops a life; with chance of its own, so that a schedule without stays what it
         is."""
-        for name in parts:
+        for name in instances:
             actor = self._spawn(name)
             if self.faults.late_start and self.rnd.random() < self.faults.late_start:
                 actor.paused = True
@@ -128,18 +128,18 @@ class World:
             if actor.alive:
                 actor.arriving.append(stimulus)
 
-        def settle(stimulus: on.Stimulus, key: Key) -> None:
-            self._settle(actor, stimulus, key)
+        def await_durable(stimulus: on.Stimulus, key: Key) -> None:
+            self._await_durable(actor, stimulus, key)
 
-        parts = self.parts[name]
-        if parts.source is not None and parts.source.apart:
-            parts = for_partition(parts, next_partition(parts, self.store))
+        instance = self.instances[name]
+        if instance.source is not None and instance.source.apart:
+            instance = for_partition(instance, next_partition(instance, self.store))
         life = Life(
-            parts,
+            instance,
             self.store,
             clock=lambda: self.now,
             report=report,
-            settle=settle,
+            await_durable=await_durable,
             random=Random(self.rnd.random()),
             loop=(lambda: self.loop) if self.loop is not None else None,  # type: ignore[arg-type, return-value]
             threads=False,
@@ -192,7 +192,7 @@ class World:
 
     def run(self) -> World:
         """Until every instance has left; then zombies wake up and the last checks are made."""
-        while len(self.finished) < len(self.parts):
+        while len(self.finished) < len(self.instances):
             self._move()
         self._aftermath()
         self.checks.at_end()
@@ -209,7 +209,7 @@ class World:
         if rnd.random() < 0.01:
             self._sweep()
         if self.checks.errors and self._user.random() < 0.03:
-            self._settle_error(*self._user.choice(sorted(self.checks.errors)))
+            self._resolve_error(*self._user.choice(sorted(self.checks.errors)))
         if self.faults.stop and self._user.random() < self.faults.stop:
             self._stop(self._user.choice(self.actors))
         awake = [a for a in self.actors if not a.paused and (a.todo or a.arriving)]
@@ -248,7 +248,7 @@ class World:
             action = self._some(action)
         self.checks.before(actor.life, action, current=self._current(actor))
         if isinstance(action, do.WriteOut) and self.rnd.random() < self.faults.target_away:
-            self.parts[actor.name].sinks[action.target].failing.append(  # type: ignore[index, union-attr]
+            self.instances[actor.name].sinks[action.target].failing.append(  # type: ignore[index, union-attr]
                 self.rnd.choice(action.writes).ssn
             )
         if isinstance(action, do.Permit):
@@ -274,7 +274,7 @@ class World:
         if actor.alive:
             actor.arriving.extend(outcome)
 
-    def _settle(self, actor: Actor, stimulus: on.Stimulus, key: Key) -> None:
+    def _await_durable(self, actor: Actor, stimulus: on.Stimulus, key: Key) -> None:
         """Plain user code waits for an answer: only this life goes on, commits and writes included."""
         self._deliver(actor, stimulus)
         while key not in actor.granted:
@@ -295,7 +295,7 @@ class World:
     def _pump(self, actor: Actor) -> None:
         """Lets async user code run until it waits."""
         loop = self.loop
-        if loop is None or not isinstance(actor.life.hands, LoopHands):
+        if loop is None or not isinstance(actor.life.runner, AsyncRunner):
             return
         for _ in range(3):
             loop.call_soon(loop.stop)
@@ -372,11 +372,11 @@ class World:
         self._sweep_one(self.rnd.choice(sorted(self.finished)))
 
     def _sweep_one(self, name: InstanceName) -> None:
-        sweep(self.parts[name], self.store, lambda: self.now)
+        sweep(self.instances[name], self.store, lambda: self.now)
         self.counts["swept"] += 1
         self.checks.after_commit(name)
 
-    def _settle_error(self, name: InstanceName, ssn: Ssn) -> None:
+    def _resolve_error(self, name: InstanceName, ssn: Ssn) -> None:
         """Somebody retries or drops an error, under a claim that fences the life; some are killed halfway. Now and
         then they ask twice. The supervisor begins a new life."""
         try:
@@ -386,7 +386,7 @@ class World:
         journal = self.store.claim(name)
         retry = self._user.random() < 0.7
         try:
-            image, stateless = journal.image, self.parts[name].spec.stateless
+            image, stateless = journal.image, self.instances[name].spec.stateless
             step = drop_step(image, name, error)
             if retry:
                 step = retry_step(image, name, error, stateless=stateless)
@@ -397,7 +397,7 @@ class World:
                 step.number = journal.image.commits + 1
                 journal.commit(step)
                 self.counts["retried" if retry else "dropped"] += 1
-                self.checks.settled(name, ssn, retried=retry, at_once=bool(step.settled))
+                self.checks.resolved(name, ssn, retried=retry, at_once=bool(step.resolved))
                 self.checks.after_commit(name)
         actor = self.newest[name]
         if name not in self.finished and actor.life.journal is not None:
@@ -452,9 +452,9 @@ class World:
         for actor in list(self.actors):
             self._remove(actor)
         self.checks.lineage.at_end()
-        kept = [keep.age for parts in self.parts.values() for keep in parts.spec.retain.values()]
+        kept = [keep.age for instance in self.instances.values() for keep in instance.spec.retain.values()]
         self.now += max(kept, default=0) + 1  # nothing is kept any longer; what is needed is known downstream first
-        for name in (*(reversed(list(self.parts)) if kept else ()), *self.parts):
+        for name in (*(reversed(list(self.instances)) if kept else ()), *self.instances):
             self._sweep_one(name)
 
     def where(self) -> str:

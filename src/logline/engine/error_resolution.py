@@ -1,0 +1,61 @@
+"""What becomes of an event on port `errors`: retried, or dropped (R12). One step, made under a claim of the journal.
+
+A diverted set is parked: it stays in the image with its members, so that they are not collected, and its event on
+port `errors` bears its serial. Retrying it opens a new set with the same members, due at once (R6, R7), and closes
+the old one. Rejected rows are in the event itself: retrying them opens a set with that event as its only member, and
+the event is resolved when this set is done. Either is one step (R1), and asking twice changes nothing: the second one
+finds the event resolved, or its rows on their way. User code is not needed here: the next life rebuilds the set and
+generates it, as after any crash (R5).
+"""
+
+from __future__ import annotations
+
+from logline.engine.image import Image, Member, Output, Step, own_id, unassigned_id
+from logline.engine.spec import again_channel
+from logline.errors import LogError
+from logline.names import ERRORS, InstanceName, Serial, event_name
+
+
+def retry_step(image: Image, instance: InstanceName, error: Output, *, stateless: bool) -> Step:
+    """Generates the set, or the rejected rows, once more; an empty step if that is under way or done."""
+    name = event_name(instance, ERRORS, error.ssn)
+    if _resolved(image, instance, error):
+        return Step()
+    if image.ended:
+        raise LogError(
+            f"{name} can't be retried: {instance!r} has finished, and nothing can follow the end of its streams. "
+            "Its rows are in the event: run them on a fresh log, or drop it"
+        )
+    serial = Serial(image.serial + 1)
+    parked = image.sets.get(error.serial)
+    if parked is not None and parked.cause == "parked":
+        if parked.id == unassigned_id(parked.members[0]):
+            raise LogError(f"{name} can't be retried: assign() failed, so that it is in no input set; drop it")
+        step = Step(done=[error.serial], resolved=[error.ssn])
+        step.open(serial, parked.id, parked.members)
+    elif stateless:
+        step = Step()
+        again = Member(again_channel(instance), error.ssn)
+        step.open(serial, own_id(again), [again])
+    else:
+        raise LogError(
+            f"{name} can't be retried: its rows were rejected by an operator that gathers events, and the rest of "
+            "their input set is done. Read them with `logline show`, or drop it"
+        )
+    step.due[serial] = "fired"
+    return step
+
+
+def drop_step(image: Image, instance: InstanceName, error: Output) -> Step:
+    """Lets go of it; an empty step if that was done before, or if its rows are on their way."""
+    if _resolved(image, instance, error):
+        return Step()
+    parked = image.sets.get(error.serial)
+    done = [error.serial] if parked is not None and parked.cause == "parked" else []
+    return Step(done=done, resolved=[error.ssn])
+
+
+def _resolved(image: Image, instance: InstanceName, error: Output) -> bool:
+    """Whether the error was retried or dropped before."""
+    again = Member(again_channel(instance), error.ssn)
+    return error.ssn in image.resolved or any(again in opened.members for opened in image.sets.values())

@@ -1,0 +1,452 @@
+"""The phases: state update and triggering, event by event (Algorithm 2; R5, R6, R7).
+
+The phases runs `assign`, `update` and `ready`, and holds what is volatile: the event state of each open set and
+the live global state. It reports what it decided as an `Intake`; the machine logs that. It does no input or
+output, and what time it is comes in as a value, so that the simulator drives the same code.
+
+Order within one event: `assign`; then for each of its sets `update` and `ready`; then the `fire` calls made
+meanwhile; then the event clock moves on and the timers that it reaches fire (in Example 7, a_2 belongs to
+hour H and fires H).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from logline.engine.clock import EventClock, Timers
+from logline.engine.codec import check_inset, instant, micros
+from logline.engine.image import Image, Member, Output, Timer, own_id, unassigned_id
+from logline.engine.results import Failure
+from logline.engine.spec import ChannelSpec, InstanceSpec
+from logline.engine.stimuli import Intake
+from logline.errors import BadName, StateError, a_kind, told
+from logline.graph.operator import Cause, Clock, Context, Event, Operator
+from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+@dataclass(slots=True)
+class SetState:
+    """The volatile side of an input set."""
+
+    id: InsetId | None
+    """None for a set that is one event of its own: named when somebody asks."""
+    acc: Any = None
+    members: list[Member] = field(default_factory=list)
+    came: Output | None = None
+    """Of a set that is one event: the event as its sender has it; None for rows that are retried."""
+
+    def name(self) -> InsetId:
+        """The id, also of a set that is one event."""
+        return own_id(self.members[0]) if self.id is None else self.id
+
+
+@dataclass(frozen=True)
+class Services:
+    """What an operator may ask for that only the driver has."""
+
+    random: Random
+    log: logging.Logger
+    count: Callable[[str, int], None]
+    greatest_time: Callable[[PortName, Any], int | None]
+    """The greatest event time in a batch of that port, in microseconds; None if it has none."""
+    encode_state: Callable[[Any], bytes]
+    decode_state: Callable[[bytes], Any]
+    stubs: Mapping[str, Any] = field(default_factory=dict)
+    """Tests: what `ctx.call` gives, by the name of the function: a value, or a function to call instead."""
+    rejected: Callable[[Any], Any] = lambda payload: payload
+    """The rows of an event on port `errors`."""
+
+
+USER_ERRORS = (Exception, SystemExit)
+"""What user code may raise: a script that was made a function may call `sys.exit`."""
+
+
+class UserError(Exception):
+    """User code failed where stopping is all that is left; carries the failure as text."""
+
+    def __init__(self, failure: Failure, event: str = "") -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.event = event
+
+
+def failure_of(error: BaseException, retry_on: tuple[type[BaseException], ...] = ()) -> Failure:
+    """An exception as text, without Logline's own frames, unless there are no others."""
+    return Failure(type(error).__name__, _loggable(str(error)), _loggable(told(error)), isinstance(error, retry_on))
+
+
+def _loggable(text: str) -> str:
+    """Text may hold halves of characters (from a file name, say) that no log can."""
+    return text.encode(errors="replace").decode()
+
+
+class PhaseContext(Context[Any]):
+    """The context of `open`, `assign` and `ready`."""
+
+    def __init__(self, phases: Phases, services: Services) -> None:
+        self._phases = phases
+        self.random = services.random
+        self.log = services.log
+        self.id = ""
+        self.cause: Cause = "ready"
+        self.fires: list[tuple[InsetId, int | None, Clock]] = []
+
+    @property
+    def state(self) -> Any:
+        return self._phases.state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self._phases.state = value
+
+    @property
+    def watermark(self) -> datetime | None:  # type: ignore[override]
+        clock = self._phases.clock
+        return None if clock is None or clock.watermark is None else instant(clock.watermark)
+
+    def now(self) -> datetime:
+        return instant(self._phases.now)
+
+    def call(self, fn: Callable[..., Any], *args: Any, key: object = None) -> Any:
+        raise TypeError("ctx.call() belongs into generate(): only there can its answer be kept")
+
+    def row(self, index: int) -> Context[Any]:
+        raise TypeError("ctx.row() belongs into generate()")
+
+    def again(self) -> Context[Any]:
+        raise TypeError("ctx.again() belongs into generate()")
+
+    def fire(self, inset: InsetId, *, at: datetime | None = None, clock: Clock = "event") -> None:
+        check_inset(inset)
+        if clock not in ("event", "wall"):
+            raise ValueError(f"fire({inset!r}, clock={clock!r}): take one of 'event', 'wall'")
+        if at is None:
+            self.fires.append((inset, None, clock))
+            return
+        if not isinstance(at, datetime):
+            raise TypeError(f"fire({inset!r}, at={at!r}): give a datetime with a time zone, not {a_kind(at)}")
+        if at.tzinfo is None:
+            raise TypeError(f"fire({inset!r}, at={at!r}): give a time zone, for example datetime.timezone.utc")
+        if clock == "event" and self._phases.clock is None:
+            raise TypeError(
+                f"fire({inset!r}, at=...) asks for the event clock, and the operator has none: "
+                "declare time = {port: column}, or say clock='wall'"
+            )
+        self.fires.append((inset, micros(at), clock))
+
+    def ended(self, port: str = "in") -> bool:
+        return self._phases.has_ended(PortName(port))
+
+    def count(self, metric: str, n: int = 1) -> None:
+        self._phases.services.count(metric, n)
+
+
+class Phases:
+    """Runs the first two phases of one instance and holds its volatile state."""
+
+    def __init__(
+        self,
+        spec: InstanceSpec,
+        op: Operator[Any, Any],
+        services: Services,
+        *,
+        lateness: int = 0,
+        idle: int | None = None,
+    ) -> None:
+        self.spec = spec
+        self.op = op
+        self.services = services
+        self.channels: dict[ChannelName, ChannelSpec] = {c.name: c for c in spec.inputs}
+        timed = [c.name for c in spec.inputs if c.port in op.time]
+        self.clock = EventClock(timed, lateness=lateness, idle=idle) if op.time else None
+        self.timers = Timers()
+        self.state: Any = None
+        self.now = 0
+        self.sets: dict[Serial, SetState] = {}
+        self._open: dict[InsetId, Serial] = {}
+        self.ended: set[ChannelName] = set()
+        self._serial = Serial(0)
+        self._encoded: bytes | None = None
+        self._ctx = PhaseContext(self, services)
+        self._strict = spec.on_error == "stop"
+        self._logged_clock: dict[ChannelName, int] = {}
+
+    # ---- recovery -------------------------------------------------------------------------------------
+
+    def restore(self, image: Image, events: Mapping[ChannelName, Mapping[Ssn, Output]], now: int) -> Intake:
+        """R5: the image, and `update` of each open set with exactly its members, in the logged order."""
+        self.now = now
+        intake = Intake()
+        self._serial = image.serial
+        if self.op.State is not None:
+            if image.state is None:
+                self.state = self.op.State()
+            else:
+                self.state = self.services.decode_state(image.state)
+                self._encoded = image.state
+        self.ended = {c for c, p in image.positions.items() if p.ended}
+        if self.clock is not None:
+            self.clock.restore(image.clock, self.ended, now)
+            self._logged_clock = dict(image.clock)
+        for inset, timer in image.timers.items():
+            self.timers.set(inset, timer)
+        self.op.open(self._ctx)
+        for serial, opened in image.sets.items():
+            if opened.cause == "parked":
+                continue
+            known = self.sets[serial] = SetState(opened.id, None, list(opened.members))
+            if opened.cause is None:
+                self._open[opened.id] = serial
+            if serial in image.failures:
+                continue
+            for member in opened.members:
+                output = events[member.channel][member.ssn]
+                if self.spec.stateless:
+                    again = member.channel == self.spec.again.name
+                    known.acc = self.services.rejected(output.payload) if again else output.payload
+                    known.came = None if again else output
+                elif not self._update(serial, known, self._event(member.channel, output), member.note, intake):
+                    break
+        intake.wake_at = self._wake_at()
+        return intake
+
+    def _event(self, channel: ChannelName, output: Output) -> Event:
+        spec = self.channels[channel]
+        return Event(spec.sender, spec.out, output.ssn, spec.port, output.payload)
+
+    # ---- normal processing ----------------------------------------------------------------------------
+
+    def take_in(self, events: Sequence[tuple[ChannelName, Output]], now: int) -> Intake:
+        """The first two phases for a run of events."""
+        self.now = now
+        intake = Intake()
+        stateless = self.spec.stateless
+        for channel, output in events:
+            if output.end:
+                self._end(channel, intake)
+            elif stateless:
+                self._take_in_alone(channel, output, intake.alone)
+            else:
+                self._take_in_one(channel, self._event(channel, output), intake)
+        self._report(intake)
+        return intake
+
+    def applied(
+        self, events: Sequence[tuple[ChannelName, Output]], count: int
+    ) -> tuple[Serial, dict[Serial, Member]]:
+        """So many of a run of events are taken in and generated. Returns the set of the first one, and takes the rest
+        in as sets that are due."""
+        first = Serial(self._serial + 1)
+        self._serial = Serial(self._serial + count)
+        rest: dict[Serial, Member] = {}
+        for channel, output in events[count:]:
+            self._take_in_alone(channel, output, rest)
+        return first, rest
+
+    def _take_in_alone(self, channel: ChannelName, output: Output, alone: dict[Serial, Member]) -> None:
+        self._serial = serial = Serial(self._serial + 1)
+        alone[serial] = member = Member(channel, output.ssn)
+        self.sets[serial] = SetState(None, output.payload, [member], output)
+
+    def look_at_clock(self, now: int) -> Intake:
+        """Timers of the wall clock, and channels that have fallen silent."""
+        self.now = now
+        intake = Intake()
+        for inset in self.timers.take("wall", now):
+            intake.timers[inset] = None
+            self._make_due(inset, "fired", intake)
+        self._move_clock(intake)
+        self._report(intake)
+        return intake
+
+    def _take_in_one(self, channel: ChannelName, event: Event, intake: Intake) -> None:
+        pairs = self._assign(channel, event, intake)
+        if pairs is None:
+            return
+        for inset, note in pairs:
+            serial = self._open.get(inset)
+            if serial is None:  # also when a set of this id is due or done: that one is closed (R7)
+                serial = self._open_set(inset, intake)
+            known = self.sets[serial]
+            member = Member(channel, event.ssn, note)
+            known.members.append(member)
+            intake.members.append((serial, member))
+            if self._update(serial, known, event, note, intake) and self._is_ready(serial, known, intake):
+                self._make_due(inset, "ready", intake)
+        self._fire(intake)
+        if self.clock is not None and event.port in self.op.time:
+            self.clock.saw(channel, self.services.greatest_time(PortName(event.port), event.batch), self.now)
+            self._move_clock(intake)
+        if not self._strict:
+            self._note_state(intake)  # so that a failing assign can be undone alone
+
+    def _assign(self, channel: ChannelName, event: Event, intake: Intake) -> Iterable[tuple[InsetId, Any]] | None:
+        try:
+            ids = self.op.assign(event, self._ctx)
+            pairs = self._pairs(ids)
+            for inset in pairs:
+                check_inset(inset)
+        except USER_ERRORS as error:
+            if self._strict:
+                raise UserError(failure_of(error), event.name) from error
+            self._ctx.fires.clear()
+            if self.op.State is not None:
+                known = self._encoded
+                self.state = self.op.State() if known is None else self.services.decode_state(known)
+            self._serial = serial = Serial(self._serial + 1)
+            member = Member(channel, event.ssn)
+            self.sets[serial] = SetState(unassigned_id(member), None, [member])
+            intake.opened.append((serial, unassigned_id(member)))
+            intake.members.append((serial, member))
+            intake.failed.append((serial, failure_of(error)))
+            return None
+        return pairs.items()
+
+    def _pairs(self, ids: Any) -> dict[InsetId, Any]:
+        """The ids that `assign` gave, each with its note."""
+        kind = type(ids)
+        if kind is not list and kind is not tuple:
+            if kind is dict or isinstance(ids, Mapping):
+                return dict(ids)
+            if isinstance(ids, str) or not isinstance(ids, Iterable):
+                raise TypeError(self._wrong_ids(ids))
+            ids = list(ids)  # the code of a generator runs here
+        try:
+            return dict.fromkeys(ids)
+        except TypeError as error:
+            raise TypeError(f"{self._wrong_ids(ids)} ({error})") from None
+
+    def _wrong_ids(self, ids: object) -> str:
+        return (
+            f"{type(self.op).__name__}.assign() returned {ids!r:.80}: return a list of set ids, as in ['a'] or "
+            "[('a', 7)], or a mapping of ids to notes; [] for none"
+        )
+
+    def _open_set(self, inset: InsetId, intake: Intake) -> Serial:
+        self._serial = serial = Serial(self._serial + 1)
+        self._open[inset] = serial
+        self.sets[serial] = SetState(inset)
+        intake.opened.append((serial, inset))
+        return serial
+
+    def _update(self, serial: Serial, known: SetState, event: Event, note: Any, intake: Intake) -> bool:
+        inset = known.name()
+        try:
+            known.acc = self.op.update(inset, known.acc, event if note is None else event.with_note(note))
+            return True
+        except USER_ERRORS as error:
+            self._failed(serial, inset, error, event, intake)
+            return False
+
+    def _is_ready(self, serial: Serial, known: SetState, intake: Intake) -> bool:
+        inset = known.name()
+        try:
+            return bool(self.op.ready(inset, known.acc, self._ctx))
+        except USER_ERRORS as error:
+            self._failed(serial, inset, error, None, intake)
+            return False
+
+    def _failed(
+        self, serial: Serial, inset: InsetId, error: BaseException, event: Event | None, intake: Intake
+    ) -> None:
+        if self._strict:
+            raise UserError(failure_of(error), event.name if event else "") from error
+        if self._open.get(inset) == serial:
+            del self._open[inset]
+        if self.timers.clear(inset):
+            intake.timers[inset] = None
+        intake.failed.append((serial, failure_of(error)))
+
+    def _fire(self, intake: Intake) -> None:
+        fires, self._ctx.fires = self._ctx.fires, []
+        for inset, at, clock in fires:
+            if at is None:
+                self._make_due(inset, "fired", intake)
+            else:
+                timer = Timer(at, clock)
+                if self.timers.by_id.get(inset) != timer:
+                    self.timers.set(inset, timer)
+                    intake.timers[inset] = timer
+
+    def _make_due(self, inset: InsetId, cause: Cause, intake: Intake) -> None:
+        serial = self._open.pop(inset, None)
+        if serial is None:
+            return
+        if self.timers.clear(inset):
+            intake.timers[inset] = None
+        intake.due.append((serial, cause))
+
+    def _move_clock(self, intake: Intake) -> None:
+        if self.clock is None:
+            return
+        watermark = self.clock.advance(self.now)
+        if watermark is None:
+            return
+        for inset in self.timers.take("event", watermark):
+            intake.timers[inset] = None
+            self._make_due(inset, "fired", intake)
+
+    def _end(self, channel: ChannelName, intake: Intake) -> None:
+        self.ended.add(channel)
+        if len(self.ended) == len(self.channels):
+            for inset in list(self._open):  # in the order in which they were opened
+                self._make_due(inset, "end", intake)
+            for inset in list(self.timers.by_id):
+                self.timers.clear(inset)
+                intake.timers[inset] = None
+        elif self.clock is not None and channel in self.clock.greatest:
+            self.clock.ended.add(channel)
+            self._move_clock(intake)
+
+    def has_ended(self, port: PortName) -> bool:
+        """Whether every channel into the port has ended."""
+        channels = [c.name for c in self.spec.inputs if c.port == port]
+        if not channels:
+            known = ", ".join(dict.fromkeys(repr(str(c.port)) for c in self.spec.inputs))
+            raise BadName(f"ended({str(port)!r}): {type(self.op).__name__} has no such input port; it has {known}")
+        return all(name in self.ended for name in channels)
+
+    # ---- what is reported -----------------------------------------------------------------------------
+
+    def _report(self, intake: Intake) -> None:
+        self._note_state(intake)
+        if self.clock is not None:
+            logged = self.clock.image()
+            if logged != self._logged_clock:
+                intake.clock = self._logged_clock = logged
+        intake.wake_at = self._wake_at()
+
+    def _note_state(self, intake: Intake) -> None:
+        if self.op.State is None:
+            return
+        try:
+            encoded = self.services.encode_state(self.state)
+        except Exception as error:
+            raise UserError(failure_of(StateError(f"its state can't be logged: {error}"))) from error
+        if encoded != self._encoded:
+            self._encoded = intake.state = encoded
+
+    def _wake_at(self) -> int | None:
+        waits = [self.timers.first("wall"), self.clock.next_silence(self.now) if self.clock else None]
+        return min((w for w in waits if w is not None), default=None)
+
+    @property
+    def serial(self) -> Serial:
+        """The last one that was given to a set."""
+        return self._serial
+
+    @property
+    def encoded_state(self) -> bytes | None:
+        """The global state as it was last logged or reported."""
+        return self._encoded
+
+    def drop(self, serial: Serial) -> None:
+        """The set is generated, or will never be."""
+        self.sets.pop(serial, None)

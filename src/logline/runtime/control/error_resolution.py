@@ -1,0 +1,122 @@
+"""Retries or drops an event on port `errors`: claims its operator's journal and commits what `engine.settling` says.
+
+The claim fences off the operator's life, if it has one (R10); whoever runs the pipeline begins a new one. On a log
+that does not run, the next run finds the retried set due.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from logline.engine.error_resolution import drop_step, retry_step
+from logline.engine.image import Image, Output, Step
+from logline.errors import BadName, Collected, Fenced, LogError
+from logline.names import ERRORS, EventRange, InstanceName, event_name, parse_events
+from logline.store.seam import Store
+
+What = Literal["retry", "drop"]
+
+
+def parse_error(store: Store, event: str) -> EventRange:
+    """The name of one event on a port `errors`, as `enrich.errors:3`."""
+    wanted = parse_events(event)
+    meta = store.meta()
+    operators = {} if meta is None else meta.graph["operators"]
+    if wanted.instance not in operators or ERRORS not in operators[wanted.instance]["outputs"]:
+        known = ", ".join(name for name, one in operators.items() if ERRORS in one["outputs"])
+        raise BadName(f"there is no port {wanted.instance}.{ERRORS}; operators that have one are {known}")
+    if wanted.port != ERRORS or wanted.first != wanted.last:
+        raise BadName(
+            f"{event!r} is not one event on a port 'errors': they are named as {wanted.instance}.{ERRORS}:1, "
+            "and log.errors() or `logline errors LOG` lists them"
+        )
+    return wanted
+
+
+def is_open(store: Store, event: str, what: What) -> bool:
+    """Whether there is something to be done. Raises LogError if it can't be; changes nothing."""
+    wanted = parse_error(store, event)
+    error = _find(store, wanted)
+    return (
+        error is not None
+        and not _step(store, wanted.instance, error, what, store.read(wanted.instance).image()).empty
+    )
+
+
+def resolve(store: Store, event: str, what: What) -> bool:
+    """True if something was done; the operator's life, if it had one, is fenced off then. For the holder of the
+    lease: nobody else may decide what lives."""
+    if not is_open(store, event, what):  # a look that fences nobody; mistakes are found by it too
+        return False
+    wanted = parse_error(store, event)
+    while True:
+        error = _find(store, wanted)
+        if error is None:
+            return False
+        journal = store.claim(wanted.instance)
+        try:
+            step = _step(store, wanted.instance, error, what, journal.image)
+            step.number = journal.image.commits + 1
+            journal.commit(step)
+            return True
+        except Fenced:
+            continue  # a life of the operator began in between: it is fenced off by the next claim
+        finally:
+            journal.close()
+
+
+def resolve_at_rest(store: Store, event: str, what: What) -> bool:
+    """The same on a log that nobody runs; raises LogInUse if somebody does."""
+    lease = store.lease(f"{what}-{uuid.uuid4().hex[:8]}")
+    try:
+        return resolve(store, event, what)
+    finally:
+        lease.release()
+
+
+def _find(store: Store, wanted: EventRange) -> Output | None:
+    """The event; None if it is collected, since it was resolved long ago."""
+    reader, name = store.read(wanted.instance), event_name(wanted.instance, ERRORS, wanted.first)
+    last = reader.head(ERRORS).last
+    if wanted.first > last:
+        there = f"has put out 1..{last}" if last else "has put out nothing yet"
+        raise LogError(f"{name} is not in the log: {wanted.instance}.{ERRORS} {there}")
+    try:
+        (error,) = reader.pick(ERRORS, [wanted.first])
+    except Collected:
+        return None
+    if error.end:
+        raise LogError(f"{name} is the end of the stream, not an error")
+    return error
+
+
+def _step(store: Store, instance: InstanceName, error: Output, what: What, image: Image) -> Step:
+    if what == "drop":
+        return drop_step(image, instance, error)
+    meta = store.meta()
+    assert meta is not None
+    stateless: bool = meta.graph["operators"][instance]["stateless"]
+    step = retry_step(image, instance, error, stateless=stateless)
+    if stateless and error.serial not in image.sets and not step.empty:
+        _check_rows(meta.graph, instance, event_name(instance, ERRORS, error.ssn), error.payload)
+    return step
+
+
+def _check_rows(record: Mapping[str, Any], instance: InstanceName, name: str, error: pa.RecordBatch) -> None:
+    """Rejected rows go in again: they must look like what the operator takes."""
+    data = error.column("data")[0].as_py()
+    columns = None
+    if data is not None:
+        columns = [[field.name, str(field.type)] for field in pa.ipc.open_stream(data).schema]
+    for sender, out, receiver, _ in record["connections"]:
+        if receiver == instance:
+            taken = [column[:2] for column in record["operators"][sender]["outputs"][out]]
+            if columns != taken:
+                raise LogError(
+                    f"{name} can't be retried: the rejected rows don't have the columns that {instance!r} takes; "
+                    "read them with `logline show`, or drop it"
+                )

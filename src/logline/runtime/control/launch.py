@@ -1,0 +1,275 @@
+"""From a graph and a log to a run, whichever engine executes it (R14).
+
+Everything that can be refused is refused before a life begins: a log in use, a log that is not what `resume`
+asks for, a pipeline that changed beyond what its log can live with.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from logline.engine.image import Position, Step
+from logline.errors import LogError, PipelineChanged
+from logline.graph.authored import FILE_MODULE
+from logline.graph.evolve import compare, record
+from logline.graph.groups import Grouping, group
+from logline.graph.model import Connection, Graph
+from logline.lineage.openlineage.settings import OpenLineage
+from logline.names import InstanceName, OperatorName, PortName, Ssn, event_name
+from logline.runtime.control.engine import Engine
+from logline.runtime.control.run import Run
+from logline.runtime.control.supervisor import Supervisor
+from logline.runtime.hosts.processes import ProcessHost
+from logline.runtime.hosts.seam import Group, Host
+from logline.runtime.hosts.threads import ThreadHost
+from logline.runtime.lives.inline import InlineEngine
+from logline.runtime.lives.instances import Instance, instances_of
+from logline.runtime.log.log import Log
+from logline.runtime.log.log_status import DRIVER
+from logline.store.address import find_store, open_store
+from logline.store.memory import MemoryStore
+from logline.store.seam import Lease, Meta, Store
+from logline.store.tables import schemas_record
+
+Resume = Literal["auto", "never", "must"]
+
+logger = logging.getLogger("logline")
+
+
+Make = Callable[[Graph, Mapping[InstanceName, Instance], Store, str, Lease], Engine]
+"""Makes what executes the pipeline: of the graph, its instances, the log, the log's address, and the lease."""
+
+
+def inline(graph: Graph, instances: Mapping[InstanceName, Instance], store: Store, log: str, lease: Lease) -> Engine:
+    """Everything in this process."""
+    return InlineEngine(instances, store, lease)
+
+
+def start(
+    graph: Graph,
+    make: Make = inline,
+    *,
+    log: str | None = None,
+    durability: Literal["disk", "process"] = "disk",
+    resume: Resume = "auto",
+    until: Literal["end", "now"] = "end",
+    takeover: bool = False,
+    openlineage: OpenLineage | None = None,
+) -> Run:
+    """Starts the pipeline on the engine that `make` makes, or goes on with what `log` holds."""
+    store = open_store(log, durability=durability)
+    if log is None:
+        logger.info("pipeline %r keeps its log in memory: it is gone with this process", graph.name)
+    _admit(store, graph, resume)  # before the lease: a run that is refused must not fence another one
+    instances = instances_of(graph, store.log_id, until_now=until == "now")
+    _refuse_gaps(store, graph, instances)
+    lease = store.lease(uuid.uuid4().hex[:8], takeover=takeover)
+    try:
+        store.mail(DRIVER).drop()  # orders to a run that is over
+        # Once more, for nothing changes any more: another run may have begun between the look and the lease.
+        for change in _admit(store, graph, resume):
+            logger.info("pipeline %r has changed: %s", graph.name, change)
+        _check_journals(store, instances)
+        _begin_new_branches(store, graph, instances)
+        store.set_meta(meta_of(graph, instances))
+        if takeover:
+            for instance in store.instances():
+                store.ring(instance)  # an idle run would not look at its lease for a while
+        if _finished(store, instances):
+            logger.info("pipeline %r has finished on this log: nothing is run twice", graph.name)
+            lease.release()
+            return Run(graph, instances, Log(store, log), None)
+        made = make(graph, instances, store, shared(log), lease)
+        return Run(graph, instances, Log(store, log), made, openlineage)
+    except BaseException:
+        lease.release()
+        raise
+
+
+def _check_journals(store: Store, instances: Mapping[InstanceName, Instance]) -> None:
+    """Journal against journal (R14): nobody has taken what its sender does not have. A log of which one journal
+    was restored from an older copy, or lost its tail with the power, would go on with wrong results."""
+    for part in instances.values():
+        for channel in part.spec.inputs:
+            head = store.read(channel.sender).head(channel.out)
+            needs = store.read(channel.receiver).needs(channel.name)
+            if needs.left:
+                continue
+            there = set(store.read(channel.sender).stored(channel.out)) if needs.members else set()
+            if needs.position.ssn > head.last or any(ssn not in there for ssn in needs.members):
+                raise LogError(
+                    f"the log is damaged: {channel.receiver!r} has taken events of {channel.sender}.{channel.out} "
+                    f"that the journal of {channel.sender!r} does not hold."
+                    " Restore the whole log from one copy, or begin "
+                    "with a fresh log"
+                )
+
+
+def processes(
+    graph: Graph, instances: Mapping[InstanceName, Instance], store: Store, log: str, lease: Lease
+) -> Engine:
+    """One process per operator; operators with the same `group=` share one."""
+    host = ProcessHost(log)
+    return Supervisor(on_hosts(group(graph), instances, host, ThreadHost(store)), store, lease, host.close)
+
+
+def on_hosts(
+    grouping: Grouping, instances: Mapping[InstanceName, Instance], host: Host, driver: Host
+) -> list[tuple[Group, Host]]:
+    """Each group with the host on which it lives."""
+    return [
+        (Group(name, {InstanceName(m): instances[InstanceName(m)] for m in members}), where)
+        for groups, where in ((grouping.groups, host), (grouping.on_driver, driver))
+        for name, members in groups.items()
+    ]
+
+
+def shared(log: str | None) -> str:
+    """The address of a log as a process in another folder understands it."""
+    kind, _, place = (log or "").partition(":")
+    return f"lmdb:{Path(place).absolute()}" if kind == "lmdb" else log or ""
+
+
+def preview(graph: Graph, operator: OperatorName, port: PortName, rows: int) -> pa.Table:
+    """The first rows of a port of a bounded graph without targets that matter; nothing outlives the call."""
+    store = MemoryStore()
+    instances = instances_of(graph, store.log_id, collect=False)
+    with Run(graph, instances, Log(store, None), InlineEngine(instances, store)) as run:
+        run.wait()
+    reader = store.read(InstanceName(operator))
+    batches = [output.payload for output in reader.pick(port, reader.stored(port)) if not output.end]
+    table = pa.Table.from_batches(batches, schema=graph.nodes[operator].outputs[port])
+    return table.slice(0, rows)
+
+
+def meta_of(graph: Graph, instances: Mapping[InstanceName, Instance]) -> Meta:
+    """What the log remembers of the pipeline: its graph, and for those who read the log the texts of its read
+    actions, the schemas of its ports, and which of them nobody may collect."""
+    actions = {
+        name: {p: part.source.describe(p) for p in part.spec.partitions}
+        for name, part in instances.items()
+        if part.source is not None
+    }
+    schemas = schemas_record({name: node.outputs for name, node in graph.nodes.items()})
+    keep = {name: sorted(part.spec.keep) for name, part in instances.items()}
+    return Meta(
+        graph.name, {**record(graph), "actions": actions, "schemas": schemas, "keep": keep, "script": _script()}
+    )
+
+
+def _script() -> str | None:
+    """The file that defines the pipeline, if it is one: `logline rerun` looks there for the operators."""
+    for name in (FILE_MODULE, "__main__"):
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if path is not None and path.endswith(".py"):
+            return str(Path(path).absolute())
+    return None
+
+
+def recorded(log: str) -> dict[str, Any] | None:
+    """What the log remembers of its pipeline; None if it has not been used."""
+    store = find_store(log)
+    meta = None if store is None else store.meta()
+    return None if meta is None else dict(meta.graph)
+
+
+def _admit(store: Store, graph: Graph, resume: Resume) -> list[str]:
+    """The changes that are accepted; raises if the log is not one that this pipeline may go on with."""
+    meta = store.meta()
+    if meta is None:
+        if resume == "must":
+            raise LogError(
+                f"resume='must': the log has not been used, there is nothing of pipeline {graph.name!r} "
+                "to go on with; was another address meant?"
+            )
+        return []
+    if resume == "never":
+        raise LogError(
+            f"resume='never': the log has been used by pipeline {meta.pipeline!r}; "
+            "take a fresh log, or resume='auto' to go on with it"
+        )
+    changes = compare(dict(meta.graph), record(graph))
+    if changes.refused:
+        listed = "".join(f"\n  - {change}" for change in changes.refused)
+        raise PipelineChanged(f"pipeline {graph.name!r} can't go on with this log; what changed:{listed}")
+    return changes.accepted
+
+
+def _refuse_gaps(store: Store, graph: Graph, instances: Mapping[InstanceName, Instance]) -> None:
+    """A partition that was not read to its end and is gone (a file, say) would be left out without a word."""
+    meta, known = store.meta(), store.instances()
+    for name, actions in ({} if meta is None else meta.graph.get("actions", {})).items():
+        if name not in instances or name not in known:
+            continue
+        reads = store.read(name).image().reads
+        gone = [
+            p for p in actions if p not in instances[name].spec.partitions and not (p in reads and reads[p].ended)
+        ]
+        if gone:
+            raise PipelineChanged(
+                f"pipeline {graph.name!r} can't go on with this log: source {name!r} has not read all of "
+                f"{_some(actions[p] for p in gone)}, and it is gone; bring it back, or take a fresh log"
+            )
+
+
+def _some(texts: Iterable[str]) -> str:
+    """The first few of what may be thousands."""
+    first, *more = texts
+    return f"{', '.join([first, *more[:2]])}" + (f" and {len(more) - 2} more" if len(more) > 2 else "")
+
+
+def _finished(store: Store, instances: Collection[InstanceName]) -> bool:
+    known = set(store.instances())
+    return all(name in known and store.read(name).image().left for name in instances)
+
+
+def _begin_new_branches(store: Store, graph: Graph, instances: Mapping[InstanceName, Instance]) -> None:
+    """A branch that was added begins with the first event that its sender still has (R12)."""
+    meta = store.meta()
+    if meta is None:
+        return
+    new = [name for name in instances if name not in meta.graph["operators"]]
+    begun = set(meta.graph.get("beginning", ()))
+    used = {name for name in new if name in store.instances() and store.read(name).image().commits}
+    for name in used - begun:
+        raise PipelineChanged(
+            f"pipeline {graph.name!r} can't go on with this log: operator {name!r} was removed from it "
+            "and comes back, but what was sent meanwhile may be gone; give it another name"
+        )
+    if new:  # noted first: if the driver dies before the new graph is recorded, they have only begun
+        store.set_meta(meta._replace(graph={**meta.graph, "beginning": new}))
+    for name in [name for name in new if name not in used]:
+        positions = {
+            c.channel: position
+            for c in graph.into(OperatorName(name))
+            if (position := _first_position(store, c)) is not None
+        }
+        if positions:
+            journal = store.claim(name)
+            journal.commit(Step(number=1, positions=positions))
+            journal.close()
+
+
+def _first_position(store: Store, connection: Connection) -> Position | None:
+    """Just before the first event that is not collected; None if that is the very first one."""
+    sender, port = InstanceName(connection.sender), connection.out
+    reader = store.read(sender)
+    head = reader.head(port)
+    if head.base == 1:
+        return None
+    logger.info(
+        "operator %r begins with %s: earlier events are collected",
+        connection.receiver,
+        event_name(sender, port, head.base),
+    )
+    before = Ssn(head.base - 1)
+    first = reader.pick(port, [head.base])[0] if head.base <= head.last else None
+    total = head.total if first is None else first.total - first.nbytes
+    return Position(before, total, ended=first is None and reader.image().ended)

@@ -1,0 +1,209 @@
+"""A run: the pipeline at work on a thread of this process, as its user holds it.
+
+    with pipeline.start("memory:sales", engine="inline") as run:
+        run.wait()
+        print(run.status())
+
+Leaving the `with` stops the pipeline; its log stays, and another run on the log goes on from there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+
+import pyarrow as pa
+
+from logline.errors import BadName, LogError
+from logline.graph.durations import duration
+from logline.graph.model import Graph
+from logline.graph.operator import Duration
+from logline.lineage.openlineage.settings import OpenLineage
+from logline.names import InstanceName, OperatorName, TargetName
+from logline.runtime.control.engine import Engine
+from logline.runtime.control.error_resolution import What, parse_error, resolve, resolve_at_rest
+from logline.runtime.control.exporting import export
+from logline.runtime.control.remote_control import RemoteControl
+from logline.runtime.lives.instances import Instance
+from logline.runtime.log.log import Log, kept_writes
+from logline.runtime.status import OperatorStatus, Status, logged_status
+
+
+class Run:
+    """One run of a pipeline; a context manager. Begins when it is made."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        instances: Mapping[InstanceName, Instance],
+        log: Log,
+        engine: Engine | None,
+        openlineage: OpenLineage | None = None,
+    ) -> None:
+        """`engine` is None for a log whose pipeline has finished: there is nothing to run, and nothing to export."""
+        self.log = log
+        self._graph = graph
+        self._instances = instances
+        self._engine = engine
+        self._openlineage = openlineage
+        self._over = threading.Event()
+        self._raised = False
+        if engine is None:
+            self._over.set()
+        else:
+            threading.Thread(target=self._work, args=(engine,), name=f"logline {graph.name}", daemon=True).start()
+
+    def _work(self, engine: Engine) -> None:
+        store, to = self.log.store, self._openlineage
+        remote = RemoteControl(engine, store, self._instances)
+        exporter = None if to is None else export(to, self._graph, self._instances, store, self.log.url, engine)
+        try:
+            engine.run()
+        finally:
+            remote.close()
+            if exporter is not None:
+                exporter.close()
+            if engine.lease is not None:
+                engine.lease.release()
+            self._over.set()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if kind is None and not self._raised:
+            self._raise_failure()  # nobody has heard of it yet
+
+    def __repr__(self) -> str:
+        return f"Run({self._graph.name!r}, {self.status().phase})"
+
+    # ---- waiting and looking --------------------------------------------------------------------------
+
+    def wait(self, timeout: Duration | float | None = None) -> Status:
+        """Until the pipeline has finished or was stopped; TimeoutError if it takes longer than `timeout`
+        (seconds, or "5m"). Raises PipelineFailed with operator, event and the user's own traceback."""
+        if not self._is_over(_seconds(timeout)):
+            raise TimeoutError(f"pipeline {self._graph.name!r} still runs after {timeout}; it goes on")
+        self._raise_failure()
+        return self.status()
+
+    def _is_over(self, timeout: float | None) -> bool:
+        """Waits in slices: a Ctrl-C that comes just before the lock is waited for is seen only after it."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._over.is_set():
+            left = _SLICE if until is None else min(_SLICE, until - time.monotonic())
+            if left <= 0:
+                return False
+            self._over.wait(left)
+        return True
+
+    def _raise_failure(self) -> None:
+        if self._engine is not None and self._engine.error is not None:
+            self._raised = True
+            raise self._engine.error
+
+    def status(self) -> Status:
+        """The run at this moment."""
+        if self._engine is not None:
+            return self._engine.status()
+        store = self.log.store
+        operators = {str(n): logged_status(store, p.spec, OperatorStatus()) for n, p in self._instances.items()}
+        return Status("finished", operators)
+
+    # ---- commands -------------------------------------------------------------------------------------
+
+    def stop(self, *, drain: bool = False, timeout: Duration | float = "30s") -> Status:
+        """Ends the run in order; open sets stay open in the log. `drain`: what is in it flows out first.
+
+        What has not ended after `timeout` is dropped, as a crash would do it: nothing that is logged is lost,
+        and another run goes on from there.
+        """
+        engine = self._engine
+        if engine is not None and not self._over.is_set():
+            engine.command("drain" if drain else "stop")
+            if not self._is_over(_seconds(timeout)):
+                engine.abandon()
+                if not self._is_over(_LAST_WORD):
+                    raise TimeoutError(
+                        f"pipeline {self._graph.name!r} does not stop: user code in it does not return"
+                    )
+        return self.status()
+
+    def pid(self, operator: str) -> int | None:
+        """The id of the process in which an operator lives now; None if it does not."""
+        if InstanceName(operator) not in self._instances:
+            raise BadName(f"there is no operator {operator!r}; there are {', '.join(self._instances)}")
+        return None if self._engine is None or self._over.is_set() else self._engine.pid(InstanceName(operator))
+
+    def restart(self, operator: str) -> None:
+        """Drops the operator's life as a crash would, and begins a new one, while the others go on."""
+        name = InstanceName(operator)
+        if name not in self._instances:
+            raise BadName(f"there is no operator {operator!r}; there are {', '.join(self._instances)}")
+        engine = self._engine
+        if engine is None or self._over.is_set():
+            raise LogError(f"the run is over: {operator!r} can't be restarted; start the pipeline again")
+        done = threading.Event()
+        engine.restart(name, done.set)
+        while not done.wait(_SLICE) and not self._over.is_set():
+            pass  # the run may end before it hears of it
+
+    def retry(self, error: str) -> bool:
+        """Generates a diverted set, or rejected rows, once more: `run.retry("enrich.errors:3")`.
+
+        The operator begins a new life for it. False if that was asked for before. When this run is over, the next
+        one does it.
+        """
+        return self._resolve(error, "retry")
+
+    def drop(self, error: str) -> bool:
+        """Lets go of an event on a port `errors`, which is kept until then; False if that is done already."""
+        return self._resolve(error, "drop")
+
+    def _resolve(self, error: str, what: What) -> bool:
+        store, engine = self.log.store, self._engine
+        if engine is None or self._over.is_set():
+            return resolve_at_rest(store, error, what)
+        done = resolve(store, error, what)
+        if done:
+            engine.restart(parse_error(store, error).instance, lambda: None)
+        return done
+
+    def result(self, sink: str) -> pa.Table:
+        """What a `collect()` sink has got so far, by whatever run on this log, in whatever process; without columns
+        before its first write. `sink` is the operator's name, or `operator.target`."""
+        name, _, target = sink.partition(".")
+        node = self._graph.nodes.get(OperatorName(name))
+        targets = {} if node is None else node.targets
+        if not target and len(targets) == 1:
+            (target,) = targets
+        found = targets.get(TargetName(target))
+        if found is None or not found.kept:
+            kept = [
+                str(n.name) if len(n.targets) == 1 else f"{n.name}.{t}"
+                for n in self._graph.nodes.values()
+                for t, s in n.targets.items()
+                if s.kept
+            ]
+            raise BadName(
+                f"{sink!r} is not a sink whose result can be had; "
+                + (f"there are {', '.join(kept)}" if kept else "only sinks.collect() keeps one, and there is none")
+            )
+        return kept_writes(self.log.store, InstanceName(name), TargetName(target))
+
+
+_SLICE = 0.1
+"""Seconds that a wait lasts at most before it looks up."""
+_LAST_WORD = 5.0
+"""Seconds that a run which was dropped has to let go of its threads."""
+
+
+def _seconds(timeout: Duration | float | None) -> float | None:
+    if timeout is None or isinstance(timeout, int | float):
+        return timeout
+    return duration(timeout).total_seconds()

@@ -1,0 +1,347 @@
+"""Supervision: each group lives on a host, and is started again when it dies, while the others go on.
+
+A life that makes no report for a while hangs, and is killed; the next one has longer if that one got nowhere, since
+it may only be slow. A life that was fenced off ends quietly and is no failure (R10). Repeated crashes back off; a
+group that dies again and again without getting anywhere stops the pipeline. The supervisor holds no state that
+matters: what a group is, is in the log (R5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from logline.errors import PipelineFailed
+from logline.names import InstanceName, Ssn
+from logline.runtime.hosts.seam import Ended, Group, Host, Order, Tenant
+from logline.runtime.lives.inline import sweep
+from logline.runtime.status import OperatorStatus, Phase, Status
+from logline.store.seam import Lease, Store
+
+logger = logging.getLogger("logline")
+TICK = 0.2
+BEGIN = 30.0
+"""Seconds that a process has to say that it started."""
+AWAY = 2.0
+"""Seconds between two looks after which the supervisor itself was away: suspended, or on a machine that was. Reports
+that came meanwhile are not heard yet."""
+LONGEST = 8
+"""How many times as long as the first a life of a slow group may be silent."""
+PATIENCE = 5.0
+"""Seconds after which a life that waits for room is spoken of, and again each time twice as late."""
+
+
+def back_off(crashes: int) -> float:
+    """Seconds to wait before the next life, after so many deaths in a row: the first two cost nothing."""
+    return 0.0 if crashes < 3 else min(0.05 * 2 ** (crashes - 3), 2.5)
+
+
+@dataclass
+class Worker:
+    """One group and what is known of its life."""
+
+    group: Group
+    host: Host
+    tenant: Tenant | None = None
+    lives: int = 0
+    begun: bool = False
+    """Whether this life has said that it started."""
+    started: float = 0.0
+    heard: float = 0.0
+    patience: float = PATIENCE
+    status: Mapping[str, Any] = field(default_factory=dict)
+    quiet: bool = False
+    restarts: int = 0
+    crashes: int = 0
+    """In a row."""
+    hangs: bool = False
+    """Whether this life was killed because it made no report."""
+    reached: int = 0
+    """How far the group had come when it died last."""
+    slowness: int = 1
+    """How many times as long as others it may be silent."""
+    retry_at: float | None = None
+    over: str | None = None
+
+
+class Supervisor:
+    """Runs each group on its host. The same surface as the inline engine's."""
+
+    silence = 15.0
+    """Seconds without a report after which a life counts as hanging."""
+    crashes = 12
+    """Deaths in a row, each soon after the last, that stop the pipeline."""
+    soon = 5.0
+    """Seconds; a life that dies sooner has got nowhere."""
+
+    def __init__(
+        self,
+        groups: Sequence[tuple[Group, Host]],
+        store: Store,
+        lease: Lease | None = None,
+        closing: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`closing` is called when no life is left."""
+        self.store = store
+        self.lease = lease
+        self.phase: Phase = "running"
+        self.error: PipelineFailed | None = None
+        self._closing = closing
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._stop_asked = False
+        self._swept = 0.0
+        self._calm: list[Ssn] | None = None
+        """The last events of all channels when all processes were quiet."""
+        self._looked = time.monotonic()
+        self.workers = {group.name: Worker(group, host) for group, host in groups}
+
+    # ---- from any thread ------------------------------------------------------------------------------
+
+    def command(self, kind: Order) -> None:
+        """`stop`: every life ends in order. `drain`: sources stop reading, and it stops when all is quiet."""
+        self._events.put(lambda: self._tell(kind))
+
+    def abandon(self) -> None:
+        """Kills every life; what is logged stays logged."""
+        self._events.put(self._abandon)
+
+    def restart(self, instance: InstanceName, done: Callable[[], None]) -> None:
+        """Kills the life of the instance's group; a new one is started. Then calls `done`."""
+
+        def kill() -> None:
+            worker = self._worker_of(instance)
+            if worker.tenant is not None:
+                worker.tenant.kill()
+            done()
+
+        self._events.put(kill)
+
+    def pid(self, instance: InstanceName) -> int | None:
+        """The process that hosts an instance now."""
+        tenant = self._worker_of(instance).tenant
+        return None if tenant is None else tenant.pid
+
+    def _worker_of(self, instance: InstanceName) -> Worker:
+        return next(w for w in self.workers.values() if instance in w.group.instances)
+
+    def status(self) -> Status:
+        """The run at this moment; numbers are as old as the last report."""
+        operators: dict[str, OperatorStatus] = {}
+        for worker in self.workers.values():
+            for name in worker.group.instances:
+                known = OperatorStatus(**worker.status.get(name, {}))
+                operators[str(name)] = replace(known, restarts=worker.restarts)
+        return Status(self.phase, operators, str(self.error).splitlines()[0] if self.error else "")
+
+    # ---- the loop -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Returns when the run is over; `phase` and `error` say how."""
+        try:
+            for worker in self.workers.values():
+                self._start(worker)
+            while self.phase in ("running", "draining"):
+                self._take_events()
+                self._look_around()
+        except Exception as error:
+            if self.error is None:
+                self.phase = "failed"
+                self.error = PipelineFailed(
+                    f"the engine failed: {type(error).__name__}: {error}", traceback=traceback.format_exc()
+                )
+        finally:
+            self._close_tenants()
+            self._closing()
+
+    def _take_events(self) -> None:
+        """All that have come: a report that waits here is no silence."""
+        with contextlib.suppress(queue.Empty):
+            self._events.get(timeout=TICK)()
+            while self.phase in ("running", "draining"):
+                self._events.get_nowait()()
+
+    def _start(self, worker: Worker) -> None:
+        worker.lives += 1
+        worker.begun = worker.quiet = worker.hangs = False
+        worker.retry_at = None
+        worker.patience = PATIENCE
+        worker.started = worker.heard = time.monotonic()
+        life = worker.lives
+        worker.tenant = worker.host.start(
+            worker.group,
+            worker.restarts,
+            lambda message: self._events.put(lambda: self._hear(worker, life, message)),
+            lambda ended: self._events.put(lambda: self._ended(worker, life, ended)),
+        )
+
+    def _hear(self, worker: Worker, life: int, message: Mapping[str, Any]) -> None:
+        if worker.lives != life or worker.tenant is None:
+            return
+        worker.heard = time.monotonic()
+        if "status" in message:
+            worker.status = message["status"]
+            worker.quiet = message["quiet"]
+        elif "log" in message:
+            name, level, text = message["log"]
+            logging.getLogger(name).log(level, "%s", text)
+        elif "started" in message:
+            if worker.begun:  # the host brought it back by itself
+                self._count(worker, str(message.get("how", "died")))
+            worker.begun = True
+            worker.hangs = False
+            worker.started = worker.heard
+            worker.quiet = False
+            if self._stop_asked or self.phase == "draining":
+                worker.tenant.tell("stop" if self._stop_asked else "drain")
+
+    def _ended(self, worker: Worker, life: int, ended: Ended) -> None:
+        if worker.lives != life:
+            return
+        worker.tenant = None
+        if ended.error is not None:
+            self._fail(ended.error)
+        elif ended.over in ("finished", "stopped"):
+            worker.over = ended.over
+        elif self._stop_asked:
+            worker.over = "stopped"
+        elif ended.over == "handed":
+            worker.crashes = 0
+            self._start(worker)
+        elif ended.over == "fenced" and self.lease is not None and not self.lease.held():
+            logger.info("group %s was fenced off and ended", worker.group)
+            worker.over = "stopped"
+        elif self._count(worker, "was fenced off by a stray copy of itself" if ended.over else ended.how):
+            worker.retry_at = time.monotonic() + back_off(worker.crashes)
+
+    def _count(self, worker: Worker, how: str) -> bool:
+        """One more death; False if that was one too many."""
+        worker.restarts += 1
+        stuck = worker.hangs and not self._got_on(worker)
+        if stuck:
+            worker.slowness = min(worker.slowness * 2, LONGEST)
+        nowhere = stuck or (not worker.hangs and time.monotonic() - worker.started < self.soon)
+        worker.crashes = worker.crashes + 1 if nowhere else 1
+        if worker.crashes >= self.crashes:
+            self._fail(
+                PipelineFailed(
+                    f"the process of {worker.group} {how}, {worker.crashes} times in a row: it does not get anywhere",
+                    operator=next(iter(worker.group.instances)),
+                )
+            )
+            return False
+        logger.warning("the process of group %s %s: it is started again", worker.group, how)
+        return True
+
+    def _got_on(self, worker: Worker) -> bool:
+        """Whether the group has come further since this was asked last."""
+        before = worker.reached
+        worker.reached = 0
+        for instance in worker.group.instances.values():
+            reader = self.store.read(instance.spec.name)
+            worker.reached += sum(reader.taken(channel.name).position.ssn for channel in instance.spec.inputs)
+            worker.reached += sum(reader.head(port).last for port in instance.spec.ports)
+        return worker.reached > before
+
+    def _fail(self, error: PipelineFailed) -> None:
+        if self.error is None:
+            self.error = error
+        self.phase = "failed"
+
+    def _look_around(self) -> None:
+        now = time.monotonic()
+        away, self._looked = now - self._looked, now
+        for worker in self.workers.values():
+            worker.heard = min(now, worker.heard + (away if away > AWAY else 0.0))
+            if worker.retry_at is not None and now >= worker.retry_at and not self._stop_asked:
+                self._start(worker)
+            elif worker.tenant is not None and now - worker.heard > self._silence(worker):
+                if worker.tenant.pid is None and worker.host.patient:
+                    logger.warning("group %s has no process: it waits to be brought back", worker.group)
+                else:
+                    logger.warning("the process of group %s makes no report: it is killed", worker.group)
+                    worker.hangs = True
+                worker.heard = now
+                worker.tenant.kill()
+            elif worker.tenant is not None and not worker.begun and now - worker.started > worker.patience:
+                worker.patience *= 2
+                if why := worker.tenant.waits_for():
+                    logger.warning("group %s has not begun after %.0f s: %s", worker.group, now - worker.started, why)
+        if self.lease is not None and not self.lease.held():
+            logger.warning("another run has taken the log over: this one ends")
+            self._abandon()
+        elif self.phase in ("running", "draining"):
+            self._decide_phase(now)
+
+    def _silence(self, worker: Worker) -> float:
+        """How long a life may be silent: one that has not begun may be at its imports, or wait for room."""
+        if worker.begun:
+            return self.silence * worker.slowness
+        return math.inf if worker.host.patient else max(self.silence, BEGIN) * worker.slowness
+
+    def _decide_phase(self, now: float) -> None:
+        done = [w for w in self.workers.values() if w.over is not None]
+        if len(done) == len(self.workers):
+            self.phase = "finished" if all(w.over == "finished" for w in done) else "stopped"
+        elif self.phase == "draining" and not self._stop_asked and self._drained():
+            self._tell("stop")
+        if now - self._swept > 1.0:
+            self._swept = now
+            for worker in done:
+                for instance in worker.group.instances.values():
+                    if instance.spec.collect and self.store.read(instance.spec.name).image().left:
+                        sweep(instance, self.store)
+
+    def _drained(self) -> bool:
+        """Every process is quiet, and nobody has anything to take. Reports are old: a process that was quiet may have
+        taken something since. So all have to say it once more, without anything new in the log meanwhile."""
+        if not all(w.quiet or w.over is not None for w in self.workers.values()):
+            return False
+        heads = []
+        for worker in self.workers.values():
+            for instance in worker.group.instances.values():
+                for channel in instance.spec.inputs:
+                    taken = self.store.read(channel.receiver).taken(channel.name).position.ssn
+                    heads.append(self.store.read(channel.sender).head(channel.out).last)
+                    if taken < heads[-1]:
+                        return False
+        if heads == self._calm:
+            return True
+        self._calm = heads
+        for worker in self.workers.values():
+            worker.quiet = False
+        return False
+
+    def _tell(self, kind: Order) -> None:
+        if kind == "drain" and self.phase == "running":
+            self.phase = "draining"
+        if kind == "stop":
+            self._stop_asked = True
+        for worker in self.workers.values():
+            worker.quiet = False
+            if worker.tenant is not None:
+                worker.tenant.tell(kind)
+            elif kind == "stop" and worker.over is None:
+                worker.over = "stopped"
+
+    def _abandon(self) -> None:
+        self._stop_asked = True
+        self._close_tenants()
+        if self.phase in ("running", "draining"):
+            self.phase = "stopped"
+
+    def _close_tenants(self) -> None:
+        """At once: each may take a few seconds."""
+        tenants = [worker.tenant for worker in self.workers.values() if worker.tenant is not None]
+        closing = [threading.Thread(target=tenant.close, name="logline-close", daemon=True) for tenant in tenants]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join()

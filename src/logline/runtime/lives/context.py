@@ -1,0 +1,204 @@
+"""The context of `generate`, and the calls made through it (Algorithm 4; R9).
+
+An answer is handed to user code only once it is committed. Which way the code waits for that differs: on an
+event loop it awaits, on a thread of its own it blocks, and where the engine's own thread runs the code, the
+engine commits there and then. The three are `Gate`s; the rest is the same for all.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any, Protocol
+
+from logline.engine import codec
+from logline.engine.image import Answer, Member
+from logline.engine.phases import Phases, Services
+from logline.errors import AnswerMismatch, CodecError
+from logline.graph.authored import module_of
+from logline.graph.operator import Cause, Clock, Context
+from logline.names import InsetId, PortName, Serial
+
+
+class Gate(Protocol):
+    """Where a call waits: first until it may be made, then until its answer is committed."""
+
+    def is_async(self) -> bool:
+        """Whether the code that asks can await."""
+
+    def want(self, serial: Serial, row: int, n: int) -> None: ...
+
+    def keep(self, answer: Answer) -> None: ...
+
+    async def want_async(self, serial: Serial, row: int, n: int) -> None: ...
+
+    async def keep_async(self, answer: Answer) -> None: ...
+
+
+def call_name(fn: Callable[..., Any]) -> str:
+    """A function's name, the same in every life."""
+    while hasattr(fn, "func"):  # functools.partial
+        fn = fn.func
+    return f"{module_of(fn)}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+
+
+class SetContext(Context[Any]):
+    """The context of one input set in `generate`, or of one row of it."""
+
+    def __init__(
+        self,
+        phases: Phases,
+        services: Services,
+        gate: Gate,
+        serial: Serial,
+        inset: InsetId,
+        members: Sequence[Member],
+        cause: Cause,
+        kept: dict[tuple[int, int], Answer],
+        row: int = -1,
+        calls: int = 0,
+    ) -> None:
+        self._phases = phases
+        self._services = services
+        self._gate = gate
+        self._serial = serial
+        self._inset = inset
+        self._members = members
+        self._kept = kept
+        self._row = row
+        self._calls = calls
+        self.cause = cause
+        self.random = services.random
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:  # type: ignore[override]
+        return _Tagged(self._services.log, {"operator": self._phases.spec.name, "inset": self._inset})
+
+    @property
+    def state(self) -> Any:
+        """A copy: only `assign` may change the global state."""
+        encoded = self._phases.encoded_state
+        if encoded is not None:
+            return self._services.decode_state(encoded)
+        kind = self._phases.op.State
+        return None if kind is None else kind()
+
+    @property
+    def id(self) -> str:  # type: ignore[override]
+        """Made of the set's members: a set of other events that gets the same serial after a crash must not be
+        taken for this one by the outside."""
+        members = sorted((m.channel, m.ssn, b"" if m.note is None else codec.encode(m.note)) for m in self._members)
+        text = codec.encode(
+            [self._inset if not isinstance(self._inset, tuple) else list(self._inset), *map(list, members)]
+        )
+        found = f"{self._phases.spec.log_id}/{self._phases.spec.name}/{blake2b(text, digest_size=12).hexdigest()}"
+        return found if self._row < 0 else f"{found}/{self._row}"
+
+    @property
+    def watermark(self) -> datetime | None:  # type: ignore[override]
+        clock = self._phases.clock
+        return None if clock is None or clock.watermark is None else codec.instant(clock.watermark)
+
+    def now(self) -> datetime:
+        return codec.instant(self._phases.now)
+
+    def row(self, index: int) -> Context[Any]:
+        if index < 0:
+            raise ValueError("rows are counted from 0")
+        return self._like(index, 0)
+
+    def again(self) -> Context[Any]:
+        return self._like(self._row, self._calls)
+
+    def _like(self, row: int, calls: int) -> SetContext:
+        return SetContext(
+            self._phases,
+            self._services,
+            self._gate,
+            self._serial,
+            self._inset,
+            self._members,
+            self.cause,
+            self._kept,
+            row,
+            calls,
+        )
+
+    def fire(self, inset: InsetId, *, at: datetime | None = None, clock: Clock = "event") -> None:
+        raise TypeError("ctx.fire() belongs into assign() or ready(): what generate() does is not a step yet")
+
+    def ended(self, port: str = "in") -> bool:
+        return self._phases.has_ended(PortName(port))
+
+    def count(self, metric: str, n: int = 1) -> None:
+        self._services.count(metric, n)
+
+    # ---- calls ----------------------------------------------------------------------------------------
+
+    def call(self, fn: Callable[..., Any], *args: Any, key: object = None) -> Any:
+        name, digest, n = call_name(fn), self._digest(fn, args, key), self._calls
+        self._calls += 1
+        kept = self._kept.get((self._row, n))
+        if kept is not None and (kept.fn, kept.digest) != (name, digest):
+            raise AnswerMismatch(
+                f"call {n + 1} of input set {self._inset!r} was {kept.fn} with other arguments or another function "
+                f"before the crash, now it is {name}: what generate() asks must follow from its inputs and from "
+                "earlier answers alone (use ctx.call for whatever else decides it)"
+            )
+        asynchronous = self._gate.is_async()
+        if kept is not None:
+            value = codec.decode(kept.value)
+            return _already(value) if asynchronous else value
+        if name in self._services.stubs:
+            stub = self._services.stubs[name]
+            fn = stub if callable(stub) else lambda *_: stub
+        if asynchronous:
+            return self._ask_async(fn, args, name, digest, n)
+        self._gate.want(self._serial, self._row, n)
+        value = fn(*args)
+        if inspect.isawaitable(value):
+            raise TypeError(f"{name} is async: call it from an async generate(), or give ctx.call a plain function")
+        answer = self._answer(name, digest, n, value)
+        self._gate.keep(answer)
+        self._kept[self._row, n] = answer
+        return value
+
+    async def _ask_async(self, fn: Callable[..., Any], args: tuple[Any, ...], name: str, digest: str, n: int) -> Any:
+        await self._gate.want_async(self._serial, self._row, n)
+        value = fn(*args)
+        if inspect.isawaitable(value):
+            value = await value
+        answer = self._answer(name, digest, n, value)
+        await self._gate.keep_async(answer)
+        self._kept[self._row, n] = answer
+        return value
+
+    def _answer(self, name: str, digest: str, n: int, value: Any) -> Answer:
+        try:
+            return Answer(self._serial, self._row, n, name, digest, codec.encode(value))
+        except CodecError as error:
+            raise CodecError(f"the answer of {name} can't be kept: {error}") from error
+
+    def _digest(self, fn: Callable[..., Any], args: tuple[Any, ...], key: object) -> str:
+        try:
+            return codec.digest(key if key is not None else list(args))
+        except CodecError as error:
+            raise CodecError(
+                f"the arguments of {call_name(fn)} can't be compared after a crash: {error}; "
+                "give ctx.call(..., key=...) a plain value that stands for them"
+            ) from error
+
+
+class _Tagged(logging.LoggerAdapter[logging.Logger]):
+    """Says in each line which operator and input set it is about."""
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        about = self.extra or {}
+        return f"[{about['operator']} {about['inset']}] {msg}", {**kwargs, "extra": about}
+
+
+async def _already(value: Any) -> Any:
+    return value

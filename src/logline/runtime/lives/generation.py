@@ -1,0 +1,427 @@
+"""Generation runners: they run `generate`, each kind of user code where it belongs (Algorithm 3).
+
+- `InlineRunner`: plain code, one set at a time, on the engine's own thread. A `ctx.call` in it makes the engine
+  commit there and then (`await_durable`).
+- `ThreadRunner`: plain code, several sets at once, each on a thread that may block.
+- `AsyncRunner`: `async def`, any number of sets at once on one event loop.
+
+What comes of it is reported as stimuli. A slow set does not hold back the ones before it: results are
+reported as they come when a run takes long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections import deque
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import GeneratorType
+from typing import Any, Protocol
+
+from logline.engine import actions as do
+from logline.engine import stimuli as on
+from logline.engine.image import Answer, Member, Output, own_id
+from logline.engine.phases import USER_ERRORS, Phases, Services, SetState, failure_of
+from logline.engine.results import Produced, Result
+from logline.engine.spec import write_port
+from logline.errors import KilledItsProcess, LogError
+from logline.graph.operator import BatchOperator, Made, Operator, Write, is_tabular
+from logline.names import ChannelName, InsetId, Serial
+from logline.runtime.lives.context import Gate, SetContext
+from logline.runtime.lives.payloads import Payloads
+from logline.runtime.lives.suspects import Suspects
+
+Key = tuple[Serial, int, int]
+Task = tuple[InsetId, SetState]
+"""The set that is generated, with its id."""
+Report = Callable[[on.Stimulus], None]
+
+
+class Abandoned(BaseException):
+    """The life is over while user code waits for an answer; not an Exception, so that it is not caught there."""
+
+
+class GenerationRunner(Protocol):
+    """Runs sets and reports."""
+
+    def start(self, jobs: Sequence[do.Job]) -> None: ...
+
+    def permit(self, key: Key) -> None: ...
+
+    def release(self, answers: Sequence[Answer]) -> None: ...
+
+    def close(self) -> None:
+        """Ends whatever still runs; it reports nothing any more."""
+
+
+class Generation:
+    """What all runners share: from a job to a context, from what is yielded to a result."""
+
+    def __init__(
+        self,
+        op: Operator[Any, Any],
+        phases: Phases,
+        services: Services,
+        payloads: Payloads,
+        report: Report,
+        retry_on: tuple[type[BaseException], ...],
+        suspects: Suspects | None = None,
+    ) -> None:
+        self.op = op
+        self.phases = phases
+        self.services = services
+        self.payloads = payloads
+        self.report = report
+        self.retry_on = retry_on
+        self.suspects = suspects
+        spec = phases.spec
+        passing = {str(target): write_port(target) for target in spec.targets} if spec.stateless else {}
+        self._passing = {target: port for target, port in passing.items() if port not in spec.keep}
+        """Targets whose writes may pass an event on as it is. One that stays in the log has to be there itself."""
+
+    def begin(self, job: do.Job, gate: Gate) -> tuple[Task, Any]:
+        """Calls `generate`; nothing of a generator runs yet."""
+        known = self.phases.sets[job.serial]
+        inset = known.name()
+        kept = {(a.row, a.n): a for a in job.answers} if job.answers else {}
+        ctx = SetContext(self.phases, self.services, gate, job.serial, inset, known.members, job.cause, kept)
+        if self.suspects is not None:
+            self.suspects.begin(job.serial, inset, ctx.id.rpartition("/")[2])
+        return (inset, known), self.op.generate(inset, known.acc, ctx)
+
+    def collect(self, task: Task, made: Any) -> list[Produced]:
+        """What a plain `generate` yields, as outputs."""
+        inset, known = task
+        if known.came is not None:
+            return [self._of_one(known.came, known.members[0], one) for one in self._plain(made)]
+        return [self.payloads.made(inset, one, known.members) for one in self._plain(made)]
+
+    def _of_one(self, came: Output, member: Member, made: Made) -> Produced:
+        """What a set of one event made. A write of the very batch that came is known by its event."""
+        if type(made) is Write and made.data is came.payload and (port := self._passing.get(made.to)) is not None:
+            return Produced(port, came.payload, came.rows, came.nbytes, member)
+        return self.payloads.made(own_id(member), made, (member,))
+
+    def apply(self, run: Sequence[tuple[ChannelName, Output]]) -> on.Applied:
+        """Generates a run of events as they are taken in, up to the first that fails."""
+        assert isinstance(self.op, BatchOperator)
+        each, of_one = self.op.each, self._of_one
+        made: list[list[Produced]] = []
+        failure = None
+        try:
+            for channel, event in run:
+                member = Member(channel, event.ssn)
+                made.append([of_one(event, member, one) for one in each(event.payload)])
+        except USER_ERRORS as error:
+            failure = failure_of(error, self.retry_on)
+        first, rest = self.phases.applied(run, len(made))
+        return on.Applied(first, made, rest, failure)
+
+    def _plain(self, made: Any) -> Iterable[Made]:
+        if type(made) is GeneratorType:
+            return made
+        if made is None:
+            return ()
+        if isinstance(made, Iterable) and not is_tabular(made):
+            return made
+        raise TypeError(
+            f"{type(self.op).__name__}.generate() must yield batches, Emit, Write or Reject (or return an iterable)"
+        )
+
+    def alone(self) -> bool:
+        """Whether one set at a time is generated for now."""
+        return self.suspects is not None and self.suspects.alone
+
+    def done(self, serial: Serial, outputs: Iterable[Produced]) -> Result:
+        """The set is generated; its event state is not needed any more."""
+        if self.suspects is not None:
+            self.suspects.end(serial)
+        self.phases.drop(serial)
+        return Result(serial, tuple(outputs))
+
+    def failed(self, serial: Serial, error: BaseException) -> Result:
+        """User code raised."""
+        if self.suspects is not None:
+            self.suspects.end(serial)
+        retry_on = () if isinstance(error, KilledItsProcess) else self.retry_on
+        return Result(serial, failure=failure_of(error, retry_on))
+
+
+class InlineRunner:
+    """Plain code on the engine's own thread."""
+
+    def __init__(
+        self, generation: Generation, await_durable: Callable[[on.Stimulus, Key], None], *, writer: bool
+    ) -> None:
+        self._generation = generation
+        self._await_durable = await_durable
+        self._writer = writer
+        self._results: list[Result] = []
+
+    def start(self, jobs: Sequence[do.Job]) -> None:
+        generation, results = self._generation, self._results
+        for job in jobs:
+            try:
+                outputs = generation.collect(*generation.begin(job, self))
+            except LogError:
+                raise  # the life is over (fenced), whatever user code would make of it
+            except USER_ERRORS as error:
+                results.append(generation.failed(job.serial, error))
+            else:
+                results.append(generation.done(job.serial, outputs))
+        self._flush()
+
+    def _flush(self) -> None:
+        """What is finished need not wait for a call of a later set."""
+        if self._results:
+            results = list(self._results)
+            self._results.clear()
+            self._generation.report(on.Generated(results))
+
+    def is_async(self) -> bool:
+        return False
+
+    def want(self, serial: Serial, row: int, n: int) -> None:
+        if self._writer:
+            self._flush()
+            self._await_durable(on.CallWanted(serial, row, n), (serial, row, n))
+
+    def keep(self, answer: Answer) -> None:
+        self._flush()
+        self._await_durable(on.Answered(answer), (answer.serial, answer.row, answer.n))
+
+    async def want_async(self, serial: Serial, row: int, n: int) -> None:
+        raise AssertionError("plain code does not await")
+
+    async def keep_async(self, answer: Answer) -> None:
+        raise AssertionError("plain code does not await")
+
+    def permit(self, key: Key) -> None:
+        """Seen by `await_durable`."""
+
+    def release(self, answers: Sequence[Answer]) -> None:
+        """Seen by `await_durable`."""
+
+    def close(self) -> None:
+        """Nothing runs when the engine's thread is here."""
+
+
+class _Waits:
+    """Calls that wait, from threads and from the event loop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[Key, Callable[[], None]] = {}
+        self.closed = False
+
+    def add(self, key: Key, wake: Callable[[], None]) -> None:
+        with self._lock:
+            if self.closed:
+                raise Abandoned
+            self._waiting[key] = wake
+
+    def wake(self, key: Key) -> None:
+        with self._lock:
+            wake = self._waiting.pop(key, None)
+        if wake is not None:
+            wake()
+
+    def close(self) -> None:
+        with self._lock:
+            self.closed = True
+            waiting, self._waiting = self._waiting, {}
+        for wake in waiting.values():
+            wake()
+
+
+class _BlockingGate:
+    """For code on a thread that may block."""
+
+    def __init__(self, waits: _Waits, report: Report, *, writer: bool) -> None:
+        self._waits = waits
+        self._report = report
+        self._writer = writer
+
+    def is_async(self) -> bool:
+        return False
+
+    def want(self, serial: Serial, row: int, n: int) -> None:
+        if self._writer:
+            self._wait((serial, row, n), on.CallWanted(serial, row, n))
+
+    def keep(self, answer: Answer) -> None:
+        self._wait((answer.serial, answer.row, answer.n), on.Answered(answer))
+
+    def _wait(self, key: Key, stimulus: on.Stimulus) -> None:
+        woken = threading.Event()
+        self._waits.add(key, woken.set)
+        self._report(stimulus)
+        woken.wait()
+        if self._waits.closed:
+            raise Abandoned
+
+    async def want_async(self, serial: Serial, row: int, n: int) -> None:
+        raise AssertionError("plain code does not await")
+
+    async def keep_async(self, answer: Answer) -> None:
+        raise AssertionError("plain code does not await")
+
+
+class ThreadRunner:
+    """Plain code, several sets at once."""
+
+    def __init__(self, generation: Generation, *, concurrency: int, writer: bool) -> None:
+        self._generation = generation
+        self._waits = _Waits()
+        self._gate = _BlockingGate(self._waits, generation.report, writer=writer)
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"generate-{generation.phases.spec.name}")
+        self._jobs: deque[do.Job] = deque()
+        self._turn = threading.Lock()
+
+    def start(self, jobs: Sequence[do.Job]) -> None:
+        self._jobs.extend(jobs)
+        for _ in jobs:
+            self._threads.submit(self._run)
+
+    def _run(self) -> None:
+        """Takes the oldest job, whoever has the turn: a lock gives it to anyone, and a set that has to be found
+        should not wait behind those after it."""
+        if self._generation.alone():
+            with self._turn:
+                if self._waits.closed:
+                    return
+                if self._generation.alone():
+                    self._run_one(self._jobs.popleft())
+                    return
+        self._run_one(self._jobs.popleft())
+
+    def _run_one(self, job: do.Job) -> None:
+        generation = self._generation
+        try:
+            outputs = generation.collect(*generation.begin(job, self._gate))
+        except Abandoned:
+            return
+        except USER_ERRORS as error:
+            generation.report(on.Generated([generation.failed(job.serial, error)]))
+        else:
+            generation.report(on.Generated([generation.done(job.serial, outputs)]))
+
+    def permit(self, key: Key) -> None:
+        self._waits.wake(key)
+
+    def release(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            self._waits.wake((answer.serial, answer.row, answer.n))
+
+    def close(self) -> None:
+        self._waits.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class AsyncRunner:
+    """`async def generate` on an event loop, which the owner runs: on a thread of its own, or step by step."""
+
+    def __init__(self, generation: Generation, loop: asyncio.AbstractEventLoop, *, writer: bool) -> None:
+        self._generation = generation
+        self._loop = loop
+        self._waits = _Waits()
+        self._writer = writer
+        self._blocking = _BlockingGate(self._waits, generation.report, writer=writer)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop_thread: int | None = None
+        self._turn = asyncio.Lock()
+
+    def start(self, jobs: Sequence[do.Job]) -> None:
+        self._loop.call_soon_threadsafe(self._begin, tuple(jobs))
+
+    def _begin(self, jobs: tuple[do.Job, ...]) -> None:
+        self._loop_thread = threading.get_ident()
+        if self._waits.closed:
+            return
+        for job in jobs:
+            task = self._loop.create_task(self._run(job))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, job: do.Job) -> None:
+        if self._generation.alone():
+            async with self._turn:
+                if self._generation.alone():
+                    await self._run_one(job)
+                    return
+        await self._run_one(job)
+
+    async def _run_one(self, job: do.Job) -> None:
+        generation = self._generation
+        outputs: list[Produced] = []
+        try:
+            task, made = generation.begin(job, self)
+            if inspect.isawaitable(made):
+                made = await made
+            if isinstance(made, AsyncIterable):
+                outputs = [generation.payloads.made(task[0], one, task[1].members) async for one in made]
+            else:
+                outputs = generation.collect(task, made)
+        except (Abandoned, asyncio.CancelledError):
+            return
+        except USER_ERRORS as error:
+            if not self._waits.closed:
+                generation.report(on.Generated([generation.failed(job.serial, error)]))
+        else:
+            if not self._waits.closed:
+                generation.report(on.Generated([generation.done(job.serial, outputs)]))
+
+    def is_async(self) -> bool:
+        return threading.get_ident() == self._loop_thread
+
+    def want(self, serial: Serial, row: int, n: int) -> None:
+        self._blocking.want(serial, row, n)
+
+    def keep(self, answer: Answer) -> None:
+        self._blocking.keep(answer)
+
+    async def want_async(self, serial: Serial, row: int, n: int) -> None:
+        if self._writer:
+            await self._await((serial, row, n), on.CallWanted(serial, row, n))
+
+    async def keep_async(self, answer: Answer) -> None:
+        await self._await((answer.serial, answer.row, answer.n), on.Answered(answer))
+
+    async def _await(self, key: Key, stimulus: on.Stimulus) -> None:
+        woken = self._loop.create_future()
+
+        def wake() -> None:
+            self._loop.call_soon_threadsafe(_wake_once, woken)
+
+        self._waits.add(key, wake)
+        self._generation.report(stimulus)
+        await woken
+        if self._waits.closed:
+            raise Abandoned
+
+    def permit(self, key: Key) -> None:
+        self._waits.wake(key)
+
+    def release(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            self._waits.wake((answer.serial, answer.row, answer.n))
+
+    def close(self) -> None:
+        self._waits.close()
+        self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        for task in tuple(self._tasks):
+            task.cancel()
+
+
+def _wake_once(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+def is_async(op: Operator[Any, Any]) -> bool:
+    """Whether `generate` is an `async def`."""
+    return inspect.isasyncgenfunction(op.generate) or inspect.iscoroutinefunction(op.generate)

@@ -1,0 +1,170 @@
+"""From a graph to instances: what each life is made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from logline.engine.spec import FOREVER, ChannelSpec, InstanceSpec, Limits, Retain, RetrySpec, write_port
+from logline.errors import ConnectorError, LoglineError
+from logline.graph.connector import Sink, Source
+from logline.graph.durations import duration
+from logline.graph.lineage_paths import Enabled, Kept, enabled_ports, kept_ports
+from logline.graph.model import Graph, Node
+from logline.graph.operator import Operator, is_batch_operator, is_stateless
+from logline.graph.sample import Sample
+from logline.names import InstanceName, LogId, PartitionName, PortName, TargetName
+from logline.runtime.lives.payloads import ArrowPayloads, Payloads
+from logline.store.seam import Store
+
+_MICRO = timedelta(microseconds=1)
+
+
+def micros(span: timedelta) -> int:
+    """A duration in microseconds."""
+    return span // _MICRO
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One instance: what the protocol knows of it, and the user's objects."""
+
+    spec: InstanceSpec
+    payloads: Payloads
+    op: Operator[Any, Any] | None = None
+    source: Source | None = None
+    sinks: Mapping[TargetName, Sink] | None = None
+    retry_on: tuple[type[BaseException], ...] = ()
+    lateness: int = 0
+    idle: int | None = None
+    rows: int = 10_000
+    within: int = 100_000
+    items: int = 256
+    """Events that one read brings at most; fewer if they are large."""
+
+
+def instances_of(
+    graph: Graph,
+    log_id: LogId,
+    *,
+    limits: Limits | None = None,
+    until_now: bool = False,
+    collect: bool = True,
+) -> dict[InstanceName, Instance]:
+    """Every instance of the graph; one per operator for now."""
+    lineage, retained = enabled_ports(graph), kept_ports(graph)
+    found: dict[InstanceName, Instance] = {}
+    for node in graph.nodes.values():
+        traced = lineage.get(node.name, Enabled(frozenset(), frozenset()))
+        never = {write_port(target) for target, sink in node.targets.items() if sink.kept}
+        spec = InstanceSpec(
+            name=InstanceName(node.name),
+            log_id=log_id,
+            inputs=tuple(_channel(c) for c in graph.into(node.name)),
+            ports={port: tuple(_channel(c) for c in graph.out_of(node.name, port)) for port in node.outputs},
+            targets={target: sink.guarantee for target, sink in node.targets.items()},
+            concurrency=node.options.concurrency,
+            ordered=node.options.ordered,
+            on_error=node.options.on_error,
+            keep=frozenset(never),
+            retain={port: retain(kept) for (name, port), kept in retained.items() if name == node.name},
+            traced_in=frozenset(c.channel for c in graph.into(node.name) if c.port in traced.inputs),
+            traced_out=traced.outputs,
+            collect=collect,
+            limits=limits or Limits(),
+        )
+        found[spec.name] = _with_code(node, spec, until_now)
+    return found
+
+
+def next_partition(instance: Instance, store: Store) -> PartitionName | None:
+    """The first partition that was not read to its end, as the log knows it."""
+    reads = store.read(instance.spec.name).image().reads
+    return next((p for p in instance.spec.partitions if p not in reads or not reads[p].ended), None)
+
+
+def for_partition(instance: Instance, partition: PartitionName | None) -> Instance:
+    """A source for a life that can read this partition alone, or none any more."""
+    here = frozenset() if partition is None else frozenset({partition})
+    return replace(instance, spec=replace(instance.spec, here=here))
+
+
+def retain(kept: Kept) -> Retain:
+    """What a scope asks of a port, as the engine counts it."""
+    return Retain(FOREVER if kept.span is None else micros(kept.span), kept.target, kept.size)
+
+
+def _with_code(node: Node, spec: InstanceSpec, until_now: bool) -> Instance:
+    retry = node.options.retry
+    if retry is not None:
+        wanted = RetrySpec(retry.attempts, micros(duration(retry.wait)), retry.factor)
+        spec = replace(spec, retry=wanted, limits=replace(spec.limits, write_retry=wanted))
+    instance = Instance(
+        spec,
+        ArrowPayloads(node),
+        retry_on=retry.on if retry is not None else (),
+        rows=node.options.rows,
+        within=micros(node.options.within),
+    )
+    if node.source is not None:
+        source = node.source
+        spec = replace(
+            spec,
+            partitions=_partitions(node.name, source),
+            replayable=source.replayable or source.destructive,
+            destructive=source.destructive,
+            in_turn=source.in_turn,
+            until_now=until_now,
+        )
+        return replace(instance, spec=spec, source=source)
+    op = node.op
+    assert op is not None
+    return replace(
+        instance,
+        spec=replace(spec, stateless=is_stateless(op), plain=_is_plain(op, spec)),
+        op=op,
+        sinks=dict(node.targets),
+        lateness=micros(duration(op.lateness)),
+        idle=None if op.idle is None else micros(duration(op.idle)),
+    )
+
+
+def _partitions(name: str, source: Source) -> tuple[PartitionName, ...]:
+    """What `partitions()` gives: names that key the progress, each once."""
+    of = source.source if isinstance(source, Sample) else source
+    what = f"source {name!r}: partitions() of {type(of).__name__}"
+    try:
+        found: Any = source.partitions()
+    except LoglineError:
+        raise
+    except Exception as error:
+        raise ConnectorError(f"{what} failed: {type(error).__name__}: {error}") from error
+    if isinstance(found, str) or not isinstance(found, Iterable):
+        raise ConnectorError(f"{what} gave {found!r}: return a list of names, as in ['0']")
+    names = tuple(found)
+    for partition in names:
+        if not isinstance(partition, str):
+            raise ConnectorError(f"{what} gave {partition!r} among its names: a partition is named by a text")
+    if twice := [partition for partition, times in Counter(names).items() if times > 1]:
+        raise ConnectorError(
+            f"{what} gave {', '.join(map(repr, twice))} twice: a name keys the progress, give each partition its own"
+        )
+    return names
+
+
+def _is_plain(op: Operator[Any, Any], spec: InstanceSpec) -> bool:
+    """Where several sets are at work at once, or one may be set aside, each has to be known by itself."""
+    return is_batch_operator(op) and spec.concurrency == 1 and spec.on_error == "stop"
+
+
+def _channel(connection: Any) -> ChannelSpec:
+    return ChannelSpec(
+        connection.channel,
+        InstanceName(connection.sender),
+        PortName(connection.out),
+        InstanceName(connection.receiver),
+        PortName(connection.port),
+    )

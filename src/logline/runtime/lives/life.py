@@ -1,0 +1,403 @@
+"""One life of an instance: the machine, and the phases, runner and journal that execute its actions.
+
+`execute` does one action and returns what came of it as stimuli; a set in generation may report later. Who
+calls it, in which order and on which thread, is the owner's business: the inline engine runs it at full speed,
+the simulator delays, interleaves and kills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from random import Random
+from typing import Any, Literal
+
+from logline.engine import actions as do
+from logline.engine import codec
+from logline.engine import stimuli as on
+from logline.engine.image import Claim, own_id
+from logline.engine.machine import Machine
+from logline.engine.operating import OperatorMachine
+from logline.engine.phases import USER_ERRORS, Phases, Services, UserError, failure_of
+from logline.engine.reading import SourceMachine
+from logline.engine.spec import InstanceSpec, write_port
+from logline.errors import CodecError, Collected, Fenced
+from logline.graph.states import decode_state, encode_state
+from logline.names import PartitionName, TargetName
+from logline.runtime.lives.generation import (
+    AsyncRunner,
+    Generation,
+    GenerationRunner,
+    InlineRunner,
+    Key,
+    ThreadRunner,
+    is_async,
+)
+from logline.runtime.lives.instances import Instance
+from logline.runtime.lives.reading import END, Gathering, Reading
+from logline.runtime.lives.suspects import Suspects
+from logline.store.faults import point
+from logline.store.seam import Journal, Store
+
+logger = logging.getLogger("logline")
+WRITING = 20_000
+"""Microseconds after which no further write of a run is begun."""
+
+
+class Life:
+    """Executes the actions of one machine."""
+
+    def __init__(
+        self,
+        instance: Instance,
+        store: Store,
+        *,
+        clock: Callable[[], int],
+        report: Callable[[on.Stimulus], None],
+        await_durable: Callable[[on.Stimulus, Key], None],
+        count: Callable[[str, int], None] = lambda metric, n: None,
+        random: Random | None = None,
+        loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+        threads: bool = True,
+        stubs: Mapping[str, Any] | None = None,
+        suspects: Suspects | None = None,
+        watch: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`watch` is called by a read that has got something and goes on: who can should call `hand_over`."""
+        self.instance = instance
+        self.suspects = suspects
+        self.spec: InstanceSpec = instance.spec
+        self.store = store
+        self.clock = clock
+        self.machine: Machine = (
+            SourceMachine(instance.spec) if instance.source is not None else OperatorMachine(instance.spec)
+        )
+        self.journal: Journal | None = None
+        self.phases: Phases | None = None
+        self.runner: GenerationRunner | None = None
+        self._readings: dict[PartitionName, Reading] = {}
+        self._gathering: Gathering | None = None
+        self._at_source = self._closed = False
+        self._watch = watch
+        self._opened: set[TargetName] = set()
+        self._channels = self.spec.channels
+        log = logging.getLogger(f"logline.op.{self.spec.name}")
+        if instance.op is not None:
+            op, state = instance.op, instance.op.State
+            services = Services(
+                random or Random(),
+                log,
+                count,
+                instance.payloads.greatest_time,
+                encode_state,
+                lambda raw: decode_state(raw, state) if state is not None else None,
+                stubs or {},
+                instance.payloads.rejected,
+            )
+            self.phases = Phases(instance.spec, op, services, lateness=instance.lateness, idle=instance.idle)
+            generation = self._generation = Generation(
+                op, self.phases, services, instance.payloads, report, instance.retry_on, suspects
+            )
+            writer = bool(instance.spec.targets)
+            if is_async(op) and loop is not None:
+                self.runner = AsyncRunner(generation, loop(), writer=writer)
+            elif instance.spec.concurrency > 1 and threads:
+                self.runner = ThreadRunner(generation, concurrency=instance.spec.concurrency, writer=writer)
+            else:
+                self.runner = InlineRunner(generation, await_durable, writer=writer)
+        self._do: dict[type, Callable[[Any], Iterable[on.Stimulus]]] = {
+            do.ClaimJournal: self._claim,
+            do.Fetch: self._fetch,
+            do.FetchMembers: self._fetch_members,
+            do.Rebuild: self._rebuild,
+            do.TakeIn: self._take_in,
+            do.Apply: self._apply,
+            do.CheckClock: self._check_clock,
+            do.Generate: self._generate,
+            do.Divert: self._divert,
+            do.Discard: self._discard,
+            do.Permit: self._permit,
+            do.Release: self._release,
+            do.Commit: self._commit,
+            do.Ring: self._ring,
+            do.AskPosition: self._ask_position,
+            do.FetchWrites: self._fetch_writes,
+            do.WriteOut: self._write,
+            do.Read: self._read,
+            do.Confirm: self._confirm,
+            do.Observe: self._observe,
+            do.ObserveTaken: self._observe_taken,
+            do.ObserveBases: self._observe_bases,
+        }
+
+    def execute(self, action: do.Action) -> list[on.Stimulus]:
+        """Does it, and says what came of it. `Wake`, `Halt` and `Leave` are the owner's."""
+        try:
+            return list(self._do[type(action)](action))
+        except Fenced:
+            return [on.FencedOff()]
+        except Collected:
+            # Only a life that is over may look for what is collected; another one would be a broken R12.
+            if self.journal is not None and self.store.read(self.spec.name).incarnation() != self.journal.incarnation:
+                return [on.FencedOff()]
+            raise
+        except UserError as error:
+            return [on.Broke(error.failure, error.event)]
+
+    def close(self, *, in_order: bool) -> None:
+        """The life is over. One that ends in order lets user code clean up."""
+        if self.runner is not None:
+            self.runner.close()
+        if self.suspects is not None:
+            self.suspects.close(in_order=in_order)
+        if self.journal is not None:
+            self.journal.close()
+        if in_order:
+            sinks = self.instance.sinks or {}
+            self._close([self.instance.op, *(sinks[target] for target in self._opened)])
+            self._closed = True
+            if not self._at_source:  # else its own thread does it; the source itself is left alone
+                self._close([*self._readings.values(), self.instance.source])
+
+    def _close(self, parts: Iterable[Any]) -> None:
+        for part in parts:
+            try:
+                if part is not None:
+                    part.close()
+            except USER_ERRORS:  # all that it was for is in the log
+                logger.warning("close() of %s failed (%s)", self.spec.name, type(part).__name__, exc_info=True)
+
+    # ---- journal --------------------------------------------------------------------------------------
+
+    def _claim(self, _: do.ClaimJournal) -> Iterable[on.Stimulus]:
+        self.journal = self.store.claim(self.spec.name)
+        yield on.Claimed(Claim(self.journal.incarnation, self.journal.image))
+
+    def _commit(self, action: do.Commit) -> Iterable[on.Stimulus]:
+        assert self.journal is not None
+        point(self.spec.name, "commit.before")
+        try:
+            self.journal.commit(action.step)
+        except CodecError as error:  # of an id, a note, an answer: nothing of the step is in the log
+            raise UserError(failure_of(error)) from error
+        point(self.spec.name, "commit.after")
+        yield on.Committed(action.step.number)
+
+    def _ring(self, action: do.Ring) -> Iterable[on.Stimulus]:
+        for instance in action.instances:
+            self.store.ring(instance)
+        return ()
+
+    # ---- inputs ---------------------------------------------------------------------------------------
+
+    def _fetch(self, action: do.Fetch) -> Iterable[on.Stimulus]:
+        channel = self._channels[action.channel]
+        limits = self.spec.limits
+        events = self.store.read(channel.sender).events(
+            channel.out, action.after, limit=limits.fetch_events, max_bytes=limits.fetch_bytes
+        )
+        yield on.Fetched(action.channel, action.after, events)
+
+    def _fetch_members(self, action: do.FetchMembers) -> Iterable[on.Stimulus]:
+        channel = self._channels[action.channel]
+        yield on.MembersFetched(action.channel, self.store.read(channel.sender).pick(channel.out, action.ssns))
+
+    def _rebuild(self, action: do.Rebuild) -> Iterable[on.Stimulus]:
+        assert self.phases is not None
+        point(self.spec.name, "rebuild.before")
+        try:
+            yield on.Rebuilt(self.phases.restore(action.image, action.events, self.clock()))
+        except UserError:
+            raise
+        except USER_ERRORS as error:  # open() of the user's operator
+            raise UserError(failure_of(error)) from error
+
+    def _take_in(self, action: do.TakeIn) -> Iterable[on.Stimulus]:
+        assert self.phases is not None
+        yield on.TakenIn(self.phases.take_in(action.events, self.clock()))
+
+    def _apply(self, action: do.Apply) -> Iterable[on.Stimulus]:
+        assert self.phases is not None
+        point(self.spec.name, "generate.inside")
+        self.phases.now = self.clock()
+        self._generation.report(self._generation.apply(action.events))  # as runners do: others have their turn first
+        return ()
+
+    def _check_clock(self, _: do.CheckClock) -> Iterable[on.Stimulus]:
+        assert self.phases is not None
+        yield on.TakenIn(self.phases.look_at_clock(self.clock()))
+
+    # ---- generation -----------------------------------------------------------------------------------
+
+    def _generate(self, action: do.Generate) -> Iterable[on.Stimulus]:
+        assert self.runner is not None and self.phases is not None
+        point(self.spec.name, "generate.inside")
+        self.phases.now = self.clock()
+        self.runner.start(action.jobs)
+        return ()
+
+    def _divert(self, action: do.Divert) -> Iterable[on.Stimulus]:
+        """The members' rows go with the error, so that it can be retried when they are collected."""
+        assert self.phases is not None
+        known = self.phases.sets[action.serial]
+        batches = []
+        for member in known.members:
+            channel = self._channels[member.channel]
+            batch = self.store.read(channel.sender).pick(channel.out, [member.ssn])[0].payload
+            batches.append(self.instance.payloads.rejected(batch) if channel.sender == self.spec.name else batch)
+        names = [str(own_id(member)) for member in known.members]
+        output = self.instance.payloads.diverted(known.name(), batches, names, action.failure)
+        self.phases.drop(action.serial)
+        yield on.Diverted(action.serial, output, known.name(), tuple(known.members))
+
+    def _discard(self, action: do.Discard) -> Iterable[on.Stimulus]:
+        assert self.phases is not None
+        self.phases.drop(action.serial)
+        return ()
+
+    def _permit(self, action: do.Permit) -> Iterable[on.Stimulus]:
+        assert self.runner is not None
+        self.runner.permit((action.serial, action.row, action.n))
+        return ()
+
+    def _release(self, action: do.Release) -> Iterable[on.Stimulus]:
+        assert self.runner is not None
+        self.runner.release(action.answers)
+        return ()
+
+    # ---- writes ---------------------------------------------------------------------------------------
+
+    def _sink(self, target: TargetName) -> Any:
+        assert self.instance.sinks is not None
+        sink = self.instance.sinks[target]
+        if target not in self._opened:
+            assert isinstance(self.machine, OperatorMachine)
+            sink.open(self.machine.writes.scope(target))
+            self._opened.add(target)
+        return sink
+
+    def _ask_position(self, action: do.AskPosition) -> Iterable[on.Stimulus]:
+        try:
+            number = self._sink(action.target).position()
+        except USER_ERRORS as error:
+            raise UserError(failure_of(error)) from error
+        yield on.PositionKnown(action.target, number)
+
+    def _fetch_writes(self, action: do.FetchWrites) -> Iterable[on.Stimulus]:
+        reader = self.store.read(self.spec.name)
+        port = write_port(action.target)
+        yield on.WritesFetched(
+            action.target,
+            reader.events(port, action.after, limit=1 << 30, max_bytes=1 << 62),  # type: ignore[arg-type]
+        )
+
+    def _write(self, action: do.WriteOut) -> Iterable[on.Stimulus]:
+        """In order, as far as it gets in a short while: what is written is soon known to be."""
+        done, until = action.writes[0].ssn - 1, self.clock() + WRITING
+        failure = None
+        try:
+            write = self._sink(action.target).write
+            for output in action.writes:
+                point(self.spec.name, "write.before")
+                write(output.payload, output.ssn, action.write_id(output.ssn))
+                done = output.ssn
+                point(self.spec.name, "write.after")
+                if self.clock() >= until:
+                    break
+        except USER_ERRORS as error:
+            failure = failure_of(error, self.instance.retry_on or (Exception,))
+            said = f"{failure.kind}: {failure.message}"
+            logger.warning("%s: write %d to %r failed: %s", self.spec.name, done + 1, str(action.target), said)
+        yield on.Written(action.target, done, failure)
+
+    # ---- reads ----------------------------------------------------------------------------------------
+
+    def _read(self, action: do.Read) -> Iterable[on.Stimulus]:
+        """On a thread of its own; the life may be closed meanwhile."""
+        self._at_source = True
+        try:
+            return list(self._gather(action))
+        finally:
+            self._at_source = False
+            if self._closed:
+                self._close(self._readings.values())
+
+    def _gather(self, action: do.Read) -> Iterable[on.Stimulus]:
+        """Reads up to `items` events, or until `within` has passed, or a pause."""
+        name, source = action.partition, self.instance.source
+        assert source is not None
+        gathering = self._gathering = Gathering(name, self.instance, self.clock())
+        then: Literal["more", "pause", "end"] = "more"
+        reading = got = None
+        try:
+            if action.fresh:
+                offset = None if action.offset is None else codec.decode(action.offset)
+                self._readings[name] = Reading(iter(source.read(name, offset)))
+            reading = self._readings[name]
+            watched = False
+            while then == "more" and not gathering.is_enough(self.clock()):
+                if not watched and gathering.waits():
+                    watched = True
+                    self._watch()
+                got = reading.next()
+                if got is END or got is None:
+                    then = "end" if got is END else "pause"
+                else:
+                    batch, offset = got
+                    if not gathering.add(batch, offset):
+                        reading.keep(got)
+                        return
+            items = gathering.take()
+            if items is not None:
+                yield on.ReadGot(name, items, then)
+            elif then != "more":
+                reading.keep(got)
+        except USER_ERRORS as error:
+            if gathering.give_up():
+                yield self._failed_read(name, error)
+            elif reading is not None:  # what came before was handed over
+                reading.keep(error)
+
+    def hand_over(self) -> tuple[list[on.Stimulus], int | None]:
+        """What a read has got while its source blocks for longer than `within`; or when to look again. Called while
+        the reader's thread is at it, from another one."""
+        gathering = self._gathering
+        if gathering is None or not gathering.waits():
+            return [], None
+        if self.clock() < gathering.due:
+            return [], gathering.due
+        try:
+            items = gathering.take()
+        except USER_ERRORS as error:
+            found = [self._failed_read(gathering.partition, error)] if gathering.give_up() else []
+            return found, None
+        return ([] if items is None else [on.ReadGot(gathering.partition, items, "more")]), None
+
+    def _failed_read(self, name: PartitionName, error: BaseException) -> on.Stimulus:
+        self._readings.pop(name, None)
+        return on.ReadGot(name, (), "more", failure_of(error, self.instance.retry_on))
+
+    def _confirm(self, action: do.Confirm) -> Iterable[on.Stimulus]:
+        assert self.instance.source is not None
+        try:
+            self.instance.source.confirm(action.partition, [codec.decode(i) for i in action.ids])
+        except USER_ERRORS as error:
+            yield on.Confirmed(action.partition, action.ids, failure_of(error))
+        else:
+            yield on.Confirmed(action.partition, action.ids)
+
+    # ---- neighbours -----------------------------------------------------------------------------------
+
+    def _observe(self, action: do.Observe) -> Iterable[on.Stimulus]:
+        yield on.Observed({c: self.store.read(self._channels[c].receiver).needs(c) for c in action.channels})
+
+    def _observe_taken(self, action: do.ObserveTaken) -> Iterable[on.Stimulus]:
+        yield on.TakenObserved({c: self.store.read(self._channels[c].receiver).taken(c) for c in action.channels})
+
+    def _observe_bases(self, action: do.ObserveBases) -> Iterable[on.Stimulus]:
+        bases = {}
+        for name in action.channels:
+            channel = self._channels[name]
+            bases[name] = self.store.read(channel.sender).base(channel.out)
+        yield on.BasesObserved(bases)

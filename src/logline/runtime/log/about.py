@@ -1,0 +1,72 @@
+"""One event and what became of it: its records, the input set it was made from, who took it and into which sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from logline.engine.image import own_id
+from logline.names import ChannelName, InstanceName, event_name, parse_events
+from logline.runtime.log.log import Log
+from logline.store.tables import Sets
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An event at one of its receivers."""
+
+    by: str
+    """The receiver's port: `hourly.in`."""
+    status: str
+    """`done`, or `undone`: not taken yet, or in a set that is not generated."""
+    inset: str | None
+    """The input set; None if it is in none."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """An event."""
+
+    event: str
+    sender: str
+    """The output port: `orders.out`."""
+    nbytes: int
+    made_from: str | None
+    """The input set; None of a source, and where memberships are not remembered any more."""
+    members: tuple[str, ...]
+    taken: tuple[Taken, ...]
+    records: pa.Table
+
+
+def about(log: Log, event: str) -> About:
+    """The event of that name. Raises BadName or LogError if there is none, as `Log.read` does."""
+    records = log.read(event)
+    wanted = parse_events(event)
+    reader, meta = log.store.read(wanted.instance), log.store.meta()
+    assert meta is not None
+    record = meta.graph
+    (output,) = reader.pick(wanted.port, [wanted.first])
+    made_from: str | None = None
+    members: tuple[str, ...] = ()
+    if output.serial:
+        own = Sets(log.store, record, wanted.instance).set_of(output.serial)
+        if own is not None:
+            made_from, members = own[0], tuple(str(own_id(member)) for member in own[1])
+    taken = [
+        Taken(f"{receiver}.{into}", status, inset)
+        for sender, out, receiver, into in record["connections"]
+        if (sender, out) == (wanted.instance, wanted.port)
+        for status, inset in Sets(log.store, record, InstanceName(receiver)).of(
+            ChannelName(f"{sender}.{out}>{receiver}.{into}"), wanted.first
+        )
+    ]
+    return About(
+        event_name(wanted.instance, wanted.port, wanted.first),
+        f"{wanted.instance}.{wanted.port}",
+        output.nbytes,
+        made_from,
+        members,
+        tuple(taken),
+        records,
+    )

@@ -1,0 +1,198 @@
+"""The log as its user reads it: tables, events, errors. While the pipeline runs, or after.
+
+log = ll.open_log("memory:sales")
+log.table("event_log")
+log.read("hourly:12..40")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from logline.engine.image import Output
+from logline.engine.spec import write_port
+from logline.errors import BadName, Collected, LogError
+from logline.graph.model import ERRORS_SCHEMA
+from logline.lineage import queries
+from logline.names import (
+    ERRORS,
+    EventRange,
+    InstanceName,
+    LogId,
+    PortName,
+    Ssn,
+    TargetName,
+    event_name,
+    parse_events,
+    port_name,
+)
+from logline.store.address import find_store, no_log
+from logline.store.seam import Reader, Store
+from logline.store.tables import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Log:
+    """What a pipeline has logged."""
+
+    def __init__(self, store: Store, url: str | None) -> None:
+        self.store = store
+        self.url = "memory:" if url is None else url
+        """Where it is; `memory:` for a temporary one."""
+
+    @property
+    def log_id(self) -> LogId:
+        """Its own id, unlike that of any other log: part of every write id."""
+        return self.store.log_id
+
+    def __repr__(self) -> str:
+        return f"Log({self.url!r})"
+
+    def table(self, name: str) -> pa.Table:
+        """One of LOG.io's tables: event_log, event_data, read_action, state, event_lineage; or lineage_edges."""
+        if name == "lineage_edges":
+            return queries.lineage_edges(self.store)
+        make = TABLES.get(name)
+        if make is None:
+            raise BadName(f"there is no table {name!r}; there are {', '.join(TABLES)}, lineage_edges")
+        return make(self.store, self._record())
+
+    def read(self, events: str) -> pa.Table:
+        """The records of an event or of a run of events: `orders:17`, `hourly.late:3`, `hourly:12..40`."""
+        wanted = parse_events(events)
+        operators = self._record()["operators"]
+        if wanted.instance not in operators:
+            raise BadName(f"there is no operator {wanted.instance!r}; there are {', '.join(operators)}")
+        ports = operators[wanted.instance]["outputs"]
+        if wanted.port not in ports:
+            raise BadName(f"{wanted.instance!r} has no port {wanted.port!r}; it has {', '.join(ports)}")
+        reader = self.store.read(wanted.instance)
+        ssns = [Ssn(ssn) for ssn in range(wanted.first, wanted.last + 1)]
+        if wanted.last > reader.head(wanted.port).last:
+            raise LogError(_not_there(events, wanted, reader))
+        try:
+            found = reader.pick(wanted.port, ssns)
+        except Collected:
+            raise Collected(_not_there(events, wanted, reader)) from None
+        if any(output.end for output in found):
+            raise LogError(f"{_not_there(events, wanted, reader)}; after it comes the end of the stream")
+        return pa.Table.from_batches([output.payload for output in found])
+
+    def find(self, port: str, where: str, *, limit: int = 100) -> list[str]:
+        """The newest events of a port with a record for which an SQL condition is true.
+
+        `log.find("orders", "item_id = 'BZ234'")` gives the names of events, the newest first.
+        """
+        return queries.find(self.store, port, where, limit)
+
+    def backward(
+        self, event: queries.Asked, *, to: str | None = None, where: str | None = None, records: bool = False
+    ) -> pa.Table:
+        """What events were made of, back to the sources, wherever a lineage scope captures it.
+
+        `event` is `hourly:12`, `hourly:12..40`, `hourly` (all that the log has of the port), or a list of such. With
+        `to` only the events of that port are listed. `where`, an SQL condition, chooses among the records of the
+        events asked for. `records=True` refines the answer to records, through the operators' column dependencies.
+        The columns are described in `logline.lineage.tables`; `ends` says why a lineage does not go on.
+        """
+        return queries.lineage(self.store, event, "backward", to=to, where=where, records=records)
+
+    def forward(
+        self, event: queries.Asked, *, to: str | None = None, where: str | None = None, records: bool = False
+    ) -> pa.Table:
+        """What came of events; otherwise as `backward`."""
+        return queries.lineage(self.store, event, "forward", to=to, where=where, records=records)
+
+    def calls(self, event: queries.Asked) -> pa.Table:
+        """The answers that `ctx.call` got while events were made: the reads that are part of their lineage (R9)."""
+        return queries.calls(self.store, event)
+
+    def sql(self, query: str) -> pa.Table:
+        """A query on the five tables, on `lineage_edges`, and on the records of ports.
+
+        `log.sql("select item_id, count(*) from orders group by all")`; a port has the column `_event` with the name
+        of each record's event, and `"hourly.late"` is written in double quotes.
+        """
+        return queries.query(self.store, query)
+
+    def errors(self, operator: str | None = None) -> pa.Table:
+        """The events on ports `errors`: rejected rows and diverted sets, with the name of each event. What was
+        retried or dropped is not among them."""
+        operators = self._record()["operators"]
+        if operator is not None and operator not in operators:
+            raise BadName(f"there is no operator {operator!r}; there are {', '.join(operators)}")
+        names: list[str] = []
+        tables: list[pa.Table] = [ERRORS_SCHEMA.empty_table()]
+        for name, known in operators.items():
+            if operator not in (None, name) or ERRORS not in known["outputs"]:
+                continue
+            reader = self.store.read(InstanceName(name))
+            resolved = reader.image().resolved
+            for event in (e for e in _stored(reader, ERRORS) if e.ssn not in resolved):
+                tables.append(pa.Table.from_batches([event.payload]))
+                names += [event_name(InstanceName(name), ERRORS, event.ssn)] * event.rows
+        return pa.concat_tables(tables).add_column(0, "event", pa.array(names, pa.string()))
+
+    def frame(self, spark: SparkSession, port: str, *, names: bool = False) -> DataFrame:
+        """The records of a port's events as a DataFrame, `log.frame(spark, "hourly.out")`: what the log holds when
+        Spark reads it, in the executors. `names` adds the columns `event_id` and `ssn`."""
+        from logline.spark.frames import frame  # Spark is an extra
+
+        return frame(self.store, self.url, spark, port, names=names)
+
+    def _record(self) -> Mapping[str, Any]:
+        meta = self.store.meta()
+        if meta is None:
+            raise LogError("the log has not been used: start a pipeline on it first")
+        return meta.graph
+
+
+def open_log(url: str) -> Log:
+    """The log at that address: while its pipeline runs, or after."""
+    store = find_store(url)
+    if store is None:
+        raise no_log(url)
+    return Log(store, url)
+
+
+def kept_writes(store: Store, instance: InstanceName, target: TargetName) -> pa.Table:
+    """The write actions of a target that stay in the log (`Sink.kept`), as far as they are known to be done."""
+    reader, port = store.read(instance), write_port(target)
+    image = reader.image()
+    if image.head(port).base > 1:
+        raise Collected(
+            f"the first {image.head(port).base - 1} writes of {instance!r} are collected: "
+            "its sink was not one that keeps them when they were made"
+        )
+    done = [Ssn(number) for number in range(1, image.written.get(target, 0) + 1)]
+    batches = [write.payload for write in reader.pick(port, done)]
+    return pa.Table.from_batches(batches) if batches else pa.table({})
+
+
+def _stored(reader: Reader, port: PortName) -> list[Output]:
+    return [event for event in reader.pick(port, reader.stored(port)) if not event.end]
+
+
+def _not_there(events: str, wanted: EventRange, reader: Reader) -> str:
+    """Says which events of the port there are."""
+    port = port_name(wanted.instance, wanted.port)
+    image = reader.image()
+    last = image.head(wanted.port).last - int(image.ended)
+    stored = [ssn for ssn in reader.stored(wanted.port) if ssn <= last]
+    if not last:
+        return f"{events!r} is not in the log: {port} has put out nothing yet"
+    if not stored:
+        return f"{events!r} is not in the log: {port} has put out 1..{last}, and all of them are collected"
+    if len(stored) == last:
+        return f"{events!r} is not in the log: {port} has put out 1..{last}"
+    whole = len(stored) == last - stored[0] + 1
+    kept = f"{stored[0]}..{last}" if whole else f"{len(stored)} of {stored[0]}..{last}"
+    return (
+        f"{events!r} is not in the log: {port} has put out 1..{last}, and the log still has {kept}; "
+        "the others are collected, since nothing needs them any more"
+    )

@@ -1,0 +1,115 @@
+"""A log seen from outside: who runs it, how it goes, what its journals say. While it runs, or not.
+
+How far everybody is, the journals say, so that this is right whoever wrote them last. What only a run knows
+(restarts, sets in generation, counters) it writes down once a second, under `@driver`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from logline.engine.spec import ChannelSpec, InstanceSpec, write_port
+from logline.graph.lineage_paths import kept_ports
+from logline.names import ChannelName, InstanceName, PortName, TargetName
+from logline.runtime.lives.instances import retain
+from logline.runtime.status import OperatorStatus, Phase, Status, logged_status
+from logline.store.seam import Store
+from logline.store.tables import graph_of
+
+DRIVER = "@driver"
+"""Whoever holds the lease: the name of its status and of its mailbox. No operator can have it."""
+
+LogPhase = Phase | Literal["starting", "died"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """A log at one moment."""
+
+    pipeline: str
+    phase: LogPhase
+    """That of the run that holds the lease, or of the last one. `died`: its process went without a word."""
+    operators: Mapping[str, OperatorStatus]
+    error: str = ""
+    run: str | None = None
+    """The run that holds the lease; None if nobody does."""
+    pid: int | None = None
+    silent: float | None = None
+    """Seconds since a run wrote down how it goes; None if none ever did."""
+
+
+def note_status(store: Store, run: str, pid: int, status: Status) -> None:
+    """What a run knows of itself, for others."""
+    operators = {name: {**asdict(one), "counters": dict(one.counters)} for name, one in status.operators.items()}
+    note = {"run": run, "pid": pid, "at": time.time(), "phase": status.phase, "error": status.error}
+    store.put_status(DRIVER, {**note, "operators": operators})
+
+
+def log_status(store: Store) -> LogStatus:
+    """The log as it is now. It must have been used (`Store.meta`)."""
+    meta = store.meta()
+    assert meta is not None
+    noted = store.statuses().get(DRIVER, {})
+    holder = store.running()  # after the note: a run that ends in between has said so in it
+    known: Mapping[str, Any] = noted.get("operators", {})
+    specs = specs_of(meta.graph)
+    operators = {
+        str(name): logged_status(store, spec, OperatorStatus(**known.get(name, {}))) for name, spec in specs.items()
+    }
+    return LogStatus(
+        meta.pipeline,
+        _phase(store, specs, noted, None if holder is None else holder.run),
+        operators,
+        noted.get("error", ""),
+        None if holder is None else holder.run,
+        None if holder is None else holder.pid,
+        None if "at" not in noted else max(time.time() - noted["at"], 0.0),
+    )
+
+
+def _phase(
+    store: Store, specs: Mapping[InstanceName, InstanceSpec], noted: Mapping[str, Any], run: str | None
+) -> LogPhase:
+    if run is not None:
+        return noted["phase"] if noted.get("run") == run else "starting"
+    if all(store.read(name).image().left for name in specs):
+        return "finished"
+    last = noted.get("phase")
+    return "died" if last in (None, "running", "draining") else last
+
+
+def specs_of(record: Mapping[str, Any]) -> dict[InstanceName, InstanceSpec]:
+    """The instances of a log's pipeline as its record has them: enough to read and to collect, not to run."""
+    channels = [
+        ChannelSpec(
+            ChannelName(f"{sender}.{out}>{receiver}.{port}"),
+            InstanceName(sender),
+            PortName(out),
+            InstanceName(receiver),
+            PortName(port),
+        )
+        for sender, out, receiver, port in record["connections"]
+    ]
+    retained = kept_ports(graph_of(record))
+    return {
+        InstanceName(name): InstanceSpec(
+            name=InstanceName(name),
+            inputs=tuple(c for c in channels if c.receiver == name),
+            ports={
+                PortName(port): tuple(c for c in channels if (c.sender, c.out) == (name, port))
+                for port in known["outputs"]
+            },
+            targets={TargetName(target): guarantee for target, guarantee in known["targets"].items()},
+            retain={port: retain(kept) for (owner, port), kept in retained.items() if owner == name},
+            keep=frozenset(record.get("keep", {}).get(name, _all_ports(known))),
+        )
+        for name, known in record["operators"].items()
+    }
+
+
+def _all_ports(known: Mapping[str, Any]) -> list[PortName]:
+    """For a log that does not say what is to be kept: everything."""
+    return [*map(PortName, known["outputs"]), *(write_port(TargetName(target)) for target in known["targets"])]

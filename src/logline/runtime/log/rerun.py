@@ -1,0 +1,240 @@
+"""Runs an operator again for debugging: on exactly the input set that made a logged event.
+
+In the foreground, on the caller's thread: a breakpoint in the operator works. Nothing is logged, sent or written. The
+members with their notes and the answers of `ctx.call` are the log's; the code is the pipeline's at hand, which may
+have changed: that is what it is for. The clock is today's and chance is chance, so code that uses them may give
+something else each time.
+
+    found = rerun(log.store, pipeline.graph(), "hourly:12")
+    found.same, found.differences()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from logline.engine import actions as do
+from logline.engine.image import Answer, Finished, Image, OpenSet, Output
+from logline.engine.phases import Phases, Services
+from logline.engine.results import Produced
+from logline.engine.spec import ChannelSpec
+from logline.errors import BadName, Collected, LogError
+from logline.graph.evolve import record
+from logline.graph.model import Graph
+from logline.graph.states import decode_state, encode_state
+from logline.lineage.view import Event, LogView, name_of
+from logline.names import ChannelName, InstanceName, OperatorName, PortName, Serial, Ssn, port_name
+from logline.runtime.lives.generation import Generation, is_async
+from logline.runtime.lives.instances import Instance, instances_of
+from logline.store.seam import Store
+
+Outputs = list[tuple[PortName, pa.Table]]
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """What came of it."""
+
+    event: str
+    operator: str
+    inset: str
+    members: list[str]
+    answers: int
+    """Answers that the log had for its calls."""
+    version: tuple[str, str]
+    """Of the operator's code: as the log knows it, and the one at hand."""
+    logged: Outputs = field(repr=False)
+    made: Outputs = field(repr=False)
+
+    @property
+    def same(self) -> bool:
+        """Whether the same events came out: ports, order, records."""
+        return len(self.logged) == len(self.made) and all(
+            a[0] == b[0] and a[1].equals(b[1]) for a, b in zip(self.logged, self.made, strict=True)
+        )
+
+    def differences(self) -> list[str]:
+        """What is different, one line each: records that are gone (-) or new (+), by port."""
+        if self.same:
+            return []
+        found = []
+        for port in dict.fromkeys(port for port, _ in (*self.logged, *self.made)):
+            was, now = (_records(outputs, port) for outputs in (self.logged, self.made))
+            found += [f"{port} - {text}" for text in (was - now).elements()]
+            found += [f"{port} + {text}" for text in (now - was).elements()]
+        return found or ["the same records, in other events or in another order"]
+
+
+def _records(outputs: Outputs, port: PortName) -> Counter[str]:
+    tables = [table for name, table in outputs if name == port]
+    return Counter(
+        ", ".join(f"{name}: {value}" for name, value in row.items()) for table in tables for row in table.to_pylist()
+    )
+
+
+def rerun(store: Store, graph: Graph, event: str, *, ask: bool = False) -> Rerun:
+    """Runs the operator of `graph` that made this event again, on the set it was made from.
+
+    `ask=True` calls the outside again where the operator does, instead of taking the answers from the log.
+    """
+    view = LogView(store)
+    asked = view.events(event)
+    if len(asked) != 1:
+        raise BadName(f"{event!r} names {len(asked)} events: run one again")
+    name, inset = _set_of(view, asked[0])
+    node = graph.nodes.get(OperatorName(name))
+    if node is None or node.op is None:
+        there = ", ".join(graph.nodes)
+        raise LogError(f"pipeline {graph.name!r} has no operator {name!r} to run again; it has {there}")
+    members = _members(view, inset)
+    answers = [] if ask else list(view.reader(name).answers(inset.serial))
+    alone = instances_of(Graph(graph.name, {node.name: node}, ()), store.log_id, collect=False)[name]
+    instance = _with_channels(alone, view, inset)
+    made = _run(instance, inset, members, answers, view.reader(name).image().state, ask=ask)
+    versions = (view.operators[name]["version"], record(graph)["operators"][name]["version"])
+    return Rerun(
+        event=name_of(asked[0]),
+        operator=name,
+        inset=view.inset(name, inset),
+        members=[name_of((*view.channels[m.channel][0], m.ssn)) for m in inset.members],
+        answers=len(answers),
+        version=versions,
+        logged=_logged(view, name, inset.serial),
+        made=[(p.port, pa.Table.from_batches([p.payload])) for p in made if p.port[0] != "@"],
+    )
+
+
+def _set_of(view: LogView, event: Event) -> tuple[InstanceName, Finished]:
+    instance, port, ssn = event
+    if view.operators[instance]["kind"] == "source":
+        raise LogError(f"{name_of(event)} was read by the source {instance!r}: there is no input set to run again")
+    header = view.reader(instance).headers(port, [ssn])[0]
+    inset = None if header is None else view.reader(instance).inset(header.serial)
+    if inset is None:
+        why = (
+            "it is beyond the retention of its lineage scope"
+            if port in view.outputs_enabled(instance).outputs
+            else f"no lineage scope captures {port_name(instance, port)}; say p.lineage(start, target)"
+        )
+        raise LogError(f"the log does not know what {name_of(event)} was made of: {why}")
+    return instance, inset
+
+
+def _members(view: LogView, inset: Finished) -> dict[ChannelName, dict[Ssn, Output]]:
+    found: dict[ChannelName, dict[Ssn, Output]] = {}
+    for member in inset.members:
+        sender, port = view.channels[member.channel][0]
+        try:
+            found.setdefault(member.channel, {})[member.ssn] = view.reader(sender).pick(port, [member.ssn])[0]
+        except Collected:
+            raise Collected(
+                f"the set can't be run again: its member {name_of((sender, port, member.ssn))} is collected; "
+                "the lineage scope has to keep every input of the operator: p.lineage() without ports does"
+            ) from None
+    return found
+
+
+def _with_channels(instance: Instance, view: LogView, inset: Finished) -> Instance:
+    """The spec knows the channels of the whole pipeline by name."""
+    channels = []
+    for name in dict.fromkeys(m.channel for m in inset.members):
+        (sender, out), (receiver, port) = view.channels[name]
+        channels.append(ChannelSpec(name, sender, out, receiver, port))
+    return replace(instance, spec=replace(instance.spec, inputs=tuple(channels)))
+
+
+def _run(
+    instance: Instance,
+    inset: Finished,
+    members: dict[ChannelName, dict[Ssn, Output]],
+    answers: Sequence[Answer],
+    state: bytes | None,
+    *,
+    ask: bool,
+) -> list[Produced]:
+    op = instance.op
+    assert op is not None
+    kind = op.State
+    services = Services(
+        Random(),
+        logging.getLogger(f"logline.op.{instance.spec.name}"),
+        lambda metric, n: None,
+        instance.payloads.greatest_time,
+        encode_state,
+        lambda raw: decode_state(raw, kind) if kind is not None else None,
+        {},
+    )
+    phases = Phases(instance.spec, op, services, lateness=instance.lateness, idle=instance.idle)
+    image = Image(serial=inset.serial, state=state if kind is not None else None)
+    image.sets[inset.serial] = OpenSet(inset.id, list(inset.members), "ready" if instance.spec.stateless else "fired")
+    image.due = [inset.serial]
+    failed = phases.restore(image, members, time.time_ns() // 1000).failed
+    try:
+        if failed:
+            raise LogError(f"{instance.spec.name!r} failed in update():\n{failed[0][1].traceback}")
+        generation = Generation(op, phases, services, instance.payloads, lambda stimulus: None, ())
+        job = do.Job(inset.serial, "ready" if instance.spec.stateless else "fired", tuple(answers))
+        if is_async(op):
+            return asyncio.run(_generate_async(generation, job, _Gate(ask, is_async=True)))
+        return generation.collect(*generation.begin(job, _Gate(ask, is_async=False)))
+    finally:
+        op.close()
+
+
+async def _generate_async(generation: Generation, job: do.Job, gate: _Gate) -> list[Produced]:
+    task, made = generation.begin(job, gate)
+    if inspect.isawaitable(made):
+        made = await made
+    if isinstance(made, AsyncIterable):
+        return [generation.payloads.made(task[0], one, task[1].members) async for one in made]
+    return generation.collect(task, made)
+
+
+class _Gate:
+    """Between user code and the outside: only what the log answered is answered again, unless asking is wanted."""
+
+    def __init__(self, ask: bool, *, is_async: bool) -> None:
+        self._ask = ask
+        self._is_async = is_async
+
+    def is_async(self) -> bool:
+        return self._is_async
+
+    def want(self, serial: Serial, row: int, n: int) -> None:
+        if not self._ask:
+            where = "" if row < 0 else f" in row {row}"
+            raise LogError(
+                f"call {n + 1}{where} has no answer in the log, and a rerun does not ask the outside by itself: "
+                "the code has changed. Say ask=True (--ask) to call again"
+            )
+
+    def keep(self, answer: Answer) -> None:
+        """Nothing is logged."""
+
+    async def want_async(self, serial: Serial, row: int, n: int) -> None:
+        self.want(serial, row, n)
+
+    async def keep_async(self, answer: Answer) -> None:
+        """Nothing is logged."""
+
+
+def _logged(view: LogView, instance: InstanceName, serial: Serial) -> Outputs:
+    reader = view.reader(instance)
+    ports = [PortName(port) for port in view.operators[instance]["outputs"]]
+    found: list[Any] = []
+    for port, ssn in reader.made_from(serial, ports):
+        try:
+            found.append((port, pa.Table.from_batches([reader.pick(port, [ssn])[0].payload])))
+        except Collected:
+            raise Collected(f"{name_of((instance, port, ssn))} of the same set is collected") from None
+    return found

@@ -1,0 +1,43 @@
+"""A note: a small file in the log's folder that outlives its process, not a power cut."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class FileCrashHint:
+    """Of one instance; the file is opened once and written in place. What follows its first line is of a longer one
+    that was there before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def write(self, text: str) -> None:
+        """One system call; no fsync."""
+        if self._file is None:
+            self._path.parent.mkdir(exist_ok=True, mode=0o700)
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.pwrite(self._file, f"{text}\n".encode(), 0)
+
+    def read(self) -> str:
+        """Its one line."""
+        try:
+            return self._path.read_bytes().partition(b"\n")[0].decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def drop(self) -> None:
+        """Nothing stays of it."""
+        self.close()
+        self._path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """The note stays."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __del__(self) -> None:
+        self.close()

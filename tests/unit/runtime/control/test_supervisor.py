@@ -1,0 +1,174 @@
+"""When a life counts as hanging, and when a group gets nowhere; on a clock that the test turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from logline.engine.image import Output, Step
+from logline.engine.spec import InstanceSpec
+from logline.names import OUT, InstanceName, Serial, Ssn
+from logline.runtime.control import supervisor
+from logline.runtime.control.supervisor import LONGEST, Supervisor
+from logline.runtime.hosts.seam import Ended, Group, Hear, Order
+from logline.store.memory import MemoryStore
+
+NAMES = ("a", "b")
+STATUS: dict[str, Any] = {"status": {}, "quiet": False}
+
+
+class Silent:
+    """A life that does as the test says; killed, it is gone at once."""
+
+    pid = 1
+
+    def __init__(self, hear: Hear, ended: Callable[[Ended], None]) -> None:
+        self.hear = hear
+        self.ended = ended
+        self.killed = False
+
+    def tell(self, order: Order) -> None: ...
+
+    def kill(self) -> None:
+        self.killed = True
+        self.ended(Ended(how="was killed"))
+
+    def close(self) -> None: ...
+
+    def waits_for(self) -> str:
+        return ""
+
+
+class Place:
+    """Keeps the lives of all groups."""
+
+    patient = False
+
+    def __init__(self) -> None:
+        self.lives: dict[str, list[Silent]] = {name: [] for name in NAMES}
+
+    def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> Silent:
+        self.lives[group.name].append(Silent(hear, ended))
+        return self.lives[group.name][-1]
+
+
+class Scene:
+    """A supervisor whose loop, clock and groups the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.place = Place()
+        self.store = MemoryStore()
+        specs = [InstanceSpec(InstanceName(name), ports=(OUT,)) for name in NAMES]
+        groups = [Group(spec.name, {spec.name: SimpleNamespace(spec=spec)}) for spec in specs]  # type: ignore[dict-item]
+        self.journal = self.store.claim(InstanceName("a"))
+        self.events = 0
+        self.supervisor = Supervisor([(group, self.place) for group in groups], self.store)
+
+    def begin(self) -> None:
+        for worker in self.supervisor.workers.values():
+            self.supervisor._start(worker)
+
+    def life(self, name: str = "a") -> Silent:
+        return self.place.lives[name][-1]
+
+    def get_on(self) -> None:
+        self.events += 1
+        ssn = Ssn(self.events)
+        self.journal.commit(Step(number=self.events, outputs=[Output(OUT, ssn, None, 0, 0, 0, Serial(self.events))]))
+
+    def look(self) -> None:
+        self.supervisor._take_events()
+        self.supervisor._look_around()
+
+    def pass_by(self, seconds: float, *silent: str) -> None:
+        """The others report all the time."""
+        for _ in range(round(seconds)):
+            self.now += 1.0
+            for name in NAMES:
+                if name not in silent:
+                    self.life(name).hear(STATUS)
+            self.look()
+
+    def patience(self) -> int:
+        """Seconds after which the life of `a` is killed."""
+        life = self.life()
+        life.hear({"started": 1})
+        self.look()
+        for second in range(1, 1000):
+            self.pass_by(1, "a")
+            if life.killed:
+                while self.life() is life and self.supervisor.phase == "running":
+                    self.pass_by(1, "a")
+                return second - 1
+        raise AssertionError("it is never killed")
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    made = Scene()
+    monkeypatch.setattr(supervisor, "TICK", 0.0)
+    monkeypatch.setattr(supervisor, "BEGIN", 30.0)
+    monkeypatch.setattr(Supervisor, "silence", 15.0)
+    monkeypatch.setattr(supervisor.time, "monotonic", lambda: made.now)
+    made.supervisor._looked = 0.0
+    made.begin()
+    return made
+
+
+def test_a_report_that_waits_behind_others_is_no_silence(scene: Scene) -> None:
+    for _ in range(100):
+        scene.life("b").hear({"log": ["logline.op.b", 10, "so much to say"]})
+    for _ in range(100):
+        scene.now += 1.0
+        scene.life("a").hear(STATUS)
+        scene.life("b").hear(STATUS)
+        scene.look()
+    assert not scene.life("a").killed
+    assert not scene.life("b").killed
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_while_the_driver_was_suspended_nobody_was_silent(scene: Scene, heard: bool) -> None:
+    for name in NAMES:
+        scene.life(name).hear({"started": 1})
+    scene.look()
+    scene.now += 3600.0
+    if heard:
+        for name in NAMES:
+            scene.life(name).hear(STATUS)
+    scene.look()  # or what they have said meanwhile is still on its way
+    scene.pass_by(Supervisor.silence - 1, *NAMES)
+    assert not scene.life("a").killed
+    scene.pass_by(2, "a")
+    assert scene.place.lives["a"][0].killed
+    assert not scene.life("b").killed
+
+
+def test_one_that_gets_nowhere_has_longer_each_time_and_then_it_is_over(scene: Scene) -> None:
+    seconds = [scene.patience() for _ in range(Supervisor.crashes)]
+    longer = [Supervisor.silence * min(2**n, LONGEST) for n in range(Supervisor.crashes)]
+    assert seconds == longer
+    assert scene.supervisor.phase == "failed"
+    assert "the process of a was killed, 12 times in a row: it does not get anywhere" in str(scene.supervisor.error)
+
+
+def test_one_that_hangs_now_and_then_is_no_crash_loop(scene: Scene) -> None:
+    for _ in range(Supervisor.crashes + 3):
+        scene.get_on()
+        assert scene.patience() == Supervisor.silence
+    assert scene.supervisor.phase == "running"
+
+
+def test_so_has_one_that_needs_long_to_begin(scene: Scene) -> None:
+    life = scene.life()
+    scene.pass_by(supervisor.BEGIN, "a")
+    assert not life.killed
+    scene.pass_by(2, "a")
+    assert life.killed
+    life = scene.life()
+    scene.pass_by(2 * supervisor.BEGIN - 2, "a")
+    assert not life.killed

@@ -1,0 +1,49 @@
+"""A process may host one life after the other (a Spark worker does): nothing of a life stays in it."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import threading
+from pathlib import Path
+
+import cloudpickle
+import pyarrow as pa
+
+import logline as ll
+from logline.runtime.hosts.worker import work
+from logline.runtime.lives.instances import instances_of
+from logline.store.address import open_store
+from logline.store.lmdb import environment
+
+
+def settings() -> tuple[object, ...]:
+    """What a life changes of its process."""
+    logger = logging.getLogger("logline")
+    known = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count(), environment.worker_process
+    return (*known, logger.level, tuple(logger.handlers), frozenset(t.name for t in threading.enumerate()))
+
+
+def test_nothing_of_a_life_stays_in_its_process(tmp_path: Path) -> None:
+    url = f"lmdb:{tmp_path}/log"
+    p = ll.Pipeline("numbers")
+    p.source("numbers", ll.sources.batches([pa.table({"n": [1, 2]})])).sink("store", ll.sinks.collect())
+    store = open_store(url, durability="process")
+    instances = cloudpickle.dumps(instances_of(p.graph(), store.log_id))
+    store.close()
+    before = settings()
+    said: list[dict[str, object]] = []
+    outcome = work(
+        "all",
+        instances,
+        open_store(url),
+        level=logging.INFO,
+        armed="",
+        life=0,
+        say=lambda **message: said.append(message),
+        obey=lambda engine: lambda: None,
+    )
+    assert outcome == {"over": "finished", "error": None}
+    assert any("started" in message for message in said)
+    assert settings() == before

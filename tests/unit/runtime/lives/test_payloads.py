@@ -1,0 +1,40 @@
+"""The size of an event, which back-pressure counts (R13): near to what its rows take, whatever buffers they share."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import logline as ll
+from logline.runtime.lives.payloads import HEADER, ArrowPayloads, row_bytes
+
+
+def payloads(schema: pa.Schema) -> ArrowPayloads:
+    p = ll.Pipeline("sizes")
+    p.source("numbers", ll.sources.batches([pa.RecordBatch.from_pylist([], schema)]))
+    return ArrowPayloads(p.graph().nodes["numbers"])
+
+
+FIXED = pa.schema([("n", pa.int64()), ("x", pa.float32()), ("at", pa.timestamp("us", "UTC")), ("b", pa.bool_())])
+
+
+@given(st.integers(0, 5000), st.integers(0, 5000))
+def test_a_slice_counts_for_its_rows(first: int, rows: int) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.nulls(5000, field.type) for field in FIXED], schema=FIXED)
+    part = batch.slice(first, rows)
+    size = payloads(FIXED).read(part).nbytes
+    assert HEADER + part.num_rows * 20 <= size <= HEADER + part.num_rows * 22
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.list_(pa.int8()), pa.dictionary(pa.int8(), pa.string()), pa.struct([("a", pa.int8())])]
+)
+def test_rows_of_varying_size_are_measured(kind: pa.DataType) -> None:
+    assert row_bytes(pa.schema([("n", pa.int64()), ("v", kind)])) is None
+
+
+def test_long_strings_count() -> None:
+    batch = pa.record_batch({"s": ["x" * 100_000]})
+    assert 100_000 < payloads(batch.schema).read(batch).nbytes < 101_000
