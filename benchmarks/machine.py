@@ -19,12 +19,11 @@ from benchmarks.measure import repeat, timed, write
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.image import Claim, Image, Member, Needs, Output, Position
-from logline.engine.operating import OperatorMachine
-from logline.engine.reading import SourceMachine
 from logline.engine.results import Produced, Result
 from logline.engine.spec import ChannelSpec, InstanceSpec
 from logline.graph.operator import Context, Event, Operator
 from logline.names import IN, OUT, ChannelName, Incarnation, InstanceName, PartitionName, PortName, Serial, Ssn
+from logline.recovery.machines import machine_for
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.life import Life
 from logline.store.memory import MemoryStore
@@ -50,7 +49,7 @@ def _events(first: int, count: int) -> list[Output]:
 def machine(block: int) -> float:
     """Seconds for EVENTS events through `handle()` alone; `block` events make a set (1: stateless)."""
     spent = 0.0
-    m = OperatorMachine(_spec(stateless=block == 1))
+    m = machine_for(_spec(stateless=block == 1))
     serial, ssn, members = 0, 1, 0
     runs = [_events(n, RUN) for n in range(1, EVENTS + 1, RUN)]
     pending: list[on.Stimulus] = [on.Started()]
@@ -136,7 +135,7 @@ def life(op: Operator[Any, Any], *, stateless: bool) -> float:
         store,
         clock=lambda: 1,
         report=stimuli.append,
-        settle=lambda s, k: None,
+        await_durable=lambda s, k: None,
         threads=False,
     )
     taken = [0]
@@ -159,7 +158,7 @@ def life(op: Operator[Any, Any], *, stateless: bool) -> float:
 def source() -> float:
     """Seconds for EVENTS events out of a replayable source's machine."""
     spec = InstanceSpec(InstanceName("op"), ports={OUT: (NEXT,)}, partitions=(PartitionName("0"),))
-    m = SourceMachine(spec)
+    m = machine_for(spec)
     item = on.ReadItem((Produced(PortName("out"), PAYLOAD, 1, SIZE),), b"offset")
     left = EVENTS
     pending: list[on.Stimulus] = [on.Started()]

@@ -34,12 +34,32 @@ class Inbox:
         self.limits: Limits = spec.limits
         self.channels = {c.name: _Channel(c.name) for c in spec.inputs}
         self._turn: deque[_Channel] = deque(self.channels.values())
+        self._stored: dict[ChannelName, Position] = {}
+        """Where channels were that are not among those of now."""
 
     def restore(self, image: Image) -> None:
         """Above the stored position an event is new; at or below it, it is a member or done with (R5)."""
+        self._stored = dict(image.positions)
+        for channel in self.channels.values():
+            self._begin(channel)
+
+    def _begin(self, channel: _Channel) -> None:
+        channel.position = self._stored.get(channel.name, Position())
+        channel.fetched = channel.position.ssn
+
+    def rewire(self, spec: InstanceSpec) -> None:
+        """Senders have come or gone. One that has come begins where its channel was last; what was read ahead of one
+        that has gone is dropped: it was not taken."""
+        if not spec.inputs:
+            raise EngineError(f"{spec.name} would be left without an input: it could never end")
         for name, channel in self.channels.items():
-            channel.position = image.positions.get(name, Position())
-            channel.fetched = channel.position.ssn
+            self._stored[name] = channel.position
+        known = self.channels
+        self.channels = {c.name: known.get(c.name) or _Channel(c.name) for c in spec.inputs}
+        for name, channel in self.channels.items():
+            if name not in known:
+                self._begin(channel)
+        self._turn = deque(self.channels.values())
 
     def rung(self) -> None:
         """Any sender may have more."""
@@ -64,7 +84,9 @@ class Inbox:
 
     def fetched(self, name: ChannelName, after: Ssn, events: Sequence[Output]) -> None:
         """A run of events; where there was something there may be more."""
-        channel = self.channels[name]
+        channel = self.channels.get(name)
+        if channel is None:
+            return  # of a sender that has gone meanwhile
         channel.fetching = False
         if not events:
             return

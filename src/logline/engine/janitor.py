@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
+from logline.engine.image import Image
 from logline.engine.machine import Machine
+from logline.engine.policy import Asked, Policy
 from logline.engine.spec import InstanceSpec, write_port
 from logline.names import TargetName
 
@@ -17,16 +19,13 @@ from logline.names import TargetName
 class Janitor(Machine):
     """One look at one journal; `all_rest`: nobody lives, so that those that have not left may be collected too."""
 
-    def __init__(self, spec: InstanceSpec, *, all_rest: bool = False) -> None:
-        super().__init__(spec)
+    def __init__(self, spec: InstanceSpec, policy: Policy, needed: Asked, *, all_rest: bool = False) -> None:
+        super().__init__(spec, policy, needed)
         self._all_rest = all_rest
         self._done: dict[TargetName, int] = {}
 
     def _on_claimed(self, stimulus: on.Claimed) -> None:
-        self.incarnation, image = stimulus.claim
-        self._commits = image.commits
-        self.outbox.restore(image)
-        self.retention.restore(image)
+        image = self._restore(stimulus)
         if not image.left and not self._all_rest:
             self._leave("stopped")  # it lives: it collects by itself
             return
@@ -34,14 +33,20 @@ class Janitor(Machine):
         everything: dict[TargetName, int] = {t: self.outbox.durable[write_port(t)] for t in self.spec.targets}
         self._done = everything if image.left else dict(image.written)
         self.phase = "recovering"
-        self._do(do.Observe(tuple(c.name for port in self.spec.ports.values() for c in port)))
+        self._do(do.Observe(self._receiving()))
 
     def _on_observed(self, stimulus: on.Observed) -> None:
         self._collect(stimulus.needs, self._done)
-        if self.pending.empty:
+        if self.commits.pending.empty:
             self._leave("stopped")
         else:
             self._send()
+
+    def _recover(self, image: Image) -> None:
+        """Nothing: it only looks."""
+
+    def _work(self) -> None:
+        """Nothing: it only looks."""
 
     def _advance(self) -> None:
         """Nothing but what the handlers do."""

@@ -1,50 +1,58 @@
 """The protocol as a pure state machine: `handle(stimulus, now) -> actions`.
 
-This is the part that every instance has: claiming its journal (R10), gathering steps into commits (R1-R3),
-the end and leaving (R11), failing, and collecting (R12). `operating.OperatorMachine` adds inputs, input sets
-and writes; `reading.SourceMachine` adds reads; `janitor.Janitor` collects for those that have left.
+This is the part that every instance has: claiming its journal (R10), committing (R1-R3), the end and leaving (R11),
+failing, and collecting (R12). `operating.OperatorMachine` adds inputs, input sets and writes; `reading.SourceMachine`
+adds reads; `janitor.Janitor` collects for those that have left. What differs between policies is asked of the
+`policy`; `recovery.machines.machine_for` makes a machine with its policy.
+
+    new -> claiming -> recovering -> running -> gone
+                                 any of them -> failed (halts, and does nothing more), or gone (fenced off)
 
 Nothing here knows a clock, a socket, a database or a thread; a crash simply drops the object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, assert_never
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
+from logline.engine.commits import Commits
 from logline.engine.image import Image, Needs, Step
 from logline.engine.outbox import Outbox
+from logline.engine.policy import Asked, Policy
 from logline.engine.results import Failure
 from logline.engine.retention import Retention
 from logline.engine.spec import InstanceSpec
-from logline.names import ChannelName, Incarnation, Serial, TargetName
+from logline.engine.story import Story
+from logline.names import ChannelName, Incarnation, PortName, Serial, TargetName
 
 Phase = Literal["new", "claiming", "recovering", "running", "failed", "gone"]
 
 
-class Machine:
+class Machine(ABC):
     """One life of one instance."""
 
-    def __init__(self, spec: InstanceSpec) -> None:
+    def __init__(self, spec: InstanceSpec, policy: Policy, needed: Asked) -> None:
         self.spec = spec
+        self.policy = policy
         self.phase: Phase = "new"
         self.now = 0
         self.incarnation = Incarnation(0)
-        self.outbox = Outbox(spec)
+        self.outbox = Outbox(spec, needed)
         self.retention = Retention(spec)
-        self.pending = Step()
-        self.flying: Step | None = None
+        self.commits = Commits(spec.limits)
         self.stopping = False
         self.draining = False
         self.handing = False
         """Whether it stops because the rest is for another life."""
         self.end_given = False
         self.end_durable = False
+        self.story: Story | None = None
+        """What this life has heard and done lately, if somebody wants to know."""
         self._actions: list[do.Action] = []
-        self._commits = 0
-        self._unacknowledged_since: int | None = None
         self._wake_at: int | None = None
         self._observing = False
         self._look = False
@@ -58,6 +66,8 @@ class Machine:
             on.Bell: self._on_bell,
             on.Tick: self._on_tick,
             on.Broke: self._on_broke,
+            on.PayloadGone: self._on_payload_gone,
+            on.Rewired: self._on_rewired,
             on.Command: self._on_command,
         }
 
@@ -69,10 +79,48 @@ class Machine:
         self._handlers[type(stimulus)](stimulus)
         self._advance()
         found, self._actions = self._actions, []
+        if self.story is not None:
+            self.story.add(self.now, self.phase, stimulus, found)
         return found
 
     def _do(self, action: do.Action) -> None:
         self._actions.append(action)
+
+    # ---- what each kind of machine does ---------------------------------------------------------------
+
+    @abstractmethod
+    def _recover(self, image: Image) -> None:
+        """Goes on from the image."""
+
+    @abstractmethod
+    def _work(self) -> None:
+        """Starts whatever may be started while it runs."""
+
+    def _wind_up(self) -> None:
+        """Told to stop: nothing new is begun, what is finished is committed."""
+
+    def _busy(self) -> bool:
+        """Whether something is under way that must end before this life can end in order."""
+        return False
+
+    def _effects_done(self) -> bool:
+        """Whether external effects are done, so that the instance may leave."""
+        return True
+
+    def _may_grow(self) -> bool:
+        """Whether more steps are about to come that can share the commit."""
+        return False
+
+    def _half_unacknowledged(self) -> bool:
+        """Whether a sender may soon wait for what was taken and not said (R13)."""
+        return False
+
+    def _on_durable(self, step: Step) -> None:
+        """What may happen now that the step is durable."""
+
+    def _written(self) -> Mapping[TargetName, int]:
+        """How far each target is known, durably, to have been written."""
+        return {}
 
     # ---- the life -------------------------------------------------------------------------------------
 
@@ -81,10 +129,7 @@ class Machine:
         self._do(do.ClaimJournal())
 
     def _on_claimed(self, stimulus: on.Claimed) -> None:
-        self.incarnation, image = stimulus.claim
-        self._commits = image.commits
-        self.outbox.restore(image)
-        self.retention.restore(image)
+        image = self._restore(stimulus)
         self.end_given = self.end_durable = image.ended
         if image.left:
             self._leave("left")  # a life for an instance that needs nothing any more
@@ -93,8 +138,12 @@ class Machine:
             self._look = True
             self._recover(image)
 
-    def _recover(self, image: Image) -> None:
-        raise AssertionError("each kind of machine recovers in its own way")
+    def _restore(self, stimulus: on.Claimed) -> Image:
+        self.incarnation, image = stimulus.claim
+        self.commits.restore(image)
+        self.outbox.restore(image)
+        self.retention.restore(image)
+        return image
 
     def _on_fenced(self, _: on.FencedOff) -> None:
         self._leave("fenced")
@@ -102,11 +151,24 @@ class Machine:
     def _on_broke(self, stimulus: on.Broke) -> None:
         self._halt(stimulus.failure, event=stimulus.event)
 
+    def _on_payload_gone(self, stimulus: on.PayloadGone) -> None:
+        self._halt(self.policy.gone(stimulus.channel, stimulus.ssns))
+
+    def _on_rewired(self, stimulus: on.Rewired) -> None:
+        """Replicas of a neighbour have come or gone: other channels, the same ports (R28)."""
+        self.spec = stimulus.spec
+        self.outbox.rewire(stimulus.spec)
+        self.retention.rewire(stimulus.spec)
+        self._look = True
+
     def _on_command(self, stimulus: on.Command) -> None:
-        if stimulus.kind == "stop":
-            self.stopping = True
-        else:
-            self.draining = True
+        match stimulus.kind:
+            case "stop":
+                self.stopping = True
+            case "drain":
+                self.draining = True
+            case other:
+                assert_never(other)
 
     def _on_bell(self, _: on.Bell) -> None:
         self._look = True
@@ -143,105 +205,65 @@ class Machine:
             self._commit()
             self._depart()
 
-    def _work(self) -> None:
-        """What this kind of machine does when it runs."""
-
-    def _wind_up(self) -> None:
-        """Told to stop: nothing new is begun, what is finished is committed."""
-
-    def _busy(self) -> bool:
-        """Whether something is under way that must end before this life can end in order."""
-        return False
-
     def quiet(self) -> bool:
         """Whether nothing is under way and nothing is pending: what a drain waits for."""
-        return self.phase == "running" and self.flying is None and self.pending.empty and not self._busy()
+        return self.phase == "running" and self.commits.idle and not self._busy()
 
-    def _finished(self) -> bool:
-        """Whether nothing is left but the end itself (R11)."""
-        return False
-
-    def _effects_done(self) -> bool:
-        """Whether external effects are done, so that the instance may leave."""
-        return True
+    def _give_end(self) -> None:
+        """The end is an event on every port (R11)."""
+        pending = self.commits.pending
+        self.end_given = pending.ended = True
+        for port in self.spec.ports:
+            pending.outputs.append(self.outbox.end(port))
 
     def _depart(self) -> None:
-        if self.phase != "running" or self.flying is not None:
+        if self.phase != "running" or self.commits.flying is not None:
             return
         if self.stopping:
-            if self.pending.empty and not self._busy():
+            if self.commits.pending.empty and not self._busy():
                 self._leave("handed" if self.handing else "stopped")
         elif self.end_durable and self._effects_done() and not self._observing:
-            self.pending.left = True
+            self.commits.pending.left = True
             self._send()
 
     # ---- commits --------------------------------------------------------------------------------------
 
-    def _urgent(self) -> bool:
-        """Whether somebody waits for what is pending; positions alone can ride along later (R3)."""
-        step = self.pending
-        return bool(
-            step.outputs or step.staged or step.reveal or step.answers or step.ended or step.left or self.stopping
-        )
-
-    def _may_grow(self) -> bool:
-        """Whether more steps are about to come that can share the commit."""
-        return False
-
     def _commit(self) -> None:
-        """Several steps share one commit when input is waiting; a lone event is committed at once."""
-        step = self.pending
-        if self.flying is not None or step.empty:
-            return
-        if self._urgent():
-            if self.stopping or not self._may_grow() or self._full(step):
-                self._send()
-            return
-        if self._unacknowledged_since is None:
-            self._unacknowledged_since = self.now
-        due = self._unacknowledged_since + self.spec.limits.ack_after
-        if self.now >= due or self._half_unacknowledged():
+        when = self.commits.when(
+            self.now,
+            stopping=self.stopping,
+            may_grow=self._may_grow,
+            unacknowledged=self._half_unacknowledged,
+        )
+        if when == "now":
             self._send()
-        else:
-            self._wake(due)
-
-    def _full(self, step: Step) -> bool:
-        limits = self.spec.limits
-        return len(step.outputs) >= limits.commit_events or step.nbytes >= limits.commit_bytes
-
-    def _unacknowledged_bytes(self) -> int:
-        return 0
-
-    def _half_unacknowledged(self) -> bool:
-        """Whether a sender may soon wait for what was taken and not said (R13)."""
-        return self._unacknowledged_bytes() * 2 >= self.spec.limits.port_bytes
+        elif when is not None:
+            self._wake(when)
 
     def _send(self) -> None:
-        self._commits += 1
-        self.pending.number = self._commits
-        self.retention.record(self.pending, self.now)
-        self.flying, self.pending = self.pending, Step()
-        self._unacknowledged_since = None
-        self._do(do.Commit(self.flying))
+        step = self.commits.send()
+        self.retention.record(step, self.now)
+        self._actions += self.policy.log(step)
 
     def _on_committed(self, stimulus: on.Committed) -> None:
-        step = self.flying
-        if step is None or stimulus.number != step.number:
-            return  # the answer to a repeated commit
-        self.flying = None
+        step = self.commits.arrived(stimulus.number)
+        if step is None:
+            return
         self.end_durable = self.end_durable or step.ended
-        heard = dict.fromkeys(self.outbox.committed(step))
-        senders = {c.name: c.sender for c in self.spec.inputs}
-        heard.update((senders[channel], None) for channel in step.positions)
-        if heard:
-            self._do(do.Ring(tuple(heard)))
+        grown = self.outbox.committed(step)
+        self._ring(grown if self.policy.shows == "durable" else (), step)
         if step.left:
             self._leave("left")
         else:
             self._on_durable(step)
 
-    def _on_durable(self, step: Step) -> None:
-        """What may happen now that the step is durable."""
+    def _ring(self, shown: Iterable[PortName], step: Step) -> None:
+        """Receivers hear of what is shown, senders of positions that have moved."""
+        heard = dict.fromkeys(c.receiver for port in shown for c in self.spec.ports.get(port, ()))
+        if step.positions:
+            heard.update((c.sender, None) for c in self.spec.inputs if c.name in step.positions)
+        if heard:
+            self._do(do.Ring(tuple(heard)))
 
     # ---- receivers and collection ---------------------------------------------------------------------
 
@@ -249,15 +271,17 @@ class Machine:
         """Looks at the receivers' journals when a bell has rung and it matters how far they are."""
         if self._observing or not self._look:
             return
-        channels = tuple(c.name for port in self.spec.ports.values() for c in port)
         if self.spec.collect and self.outbox.grown():
-            self._do(do.Observe(channels))
+            self._do(do.Observe(self._receiving()))
         elif self.outbox.half_full():  # for as long as a receiver is behind: at every bell
-            self._do(do.ObserveTaken(channels))
+            self._do(do.ObserveTaken(self._receiving()))
         else:
             return
         self._look = False
         self._observing = True
+
+    def _receiving(self) -> tuple[ChannelName, ...]:
+        return tuple(c.name for port in self.spec.ports.values() for c in port)
 
     def _on_observed(self, stimulus: on.Observed) -> None:
         self._observing = False
@@ -272,9 +296,6 @@ class Machine:
     def _collect(self, needs: Mapping[ChannelName, Needs], written: Mapping[TargetName, int]) -> None:
         """History first: what its outputs were made of is needed no longer than they are."""
         floors = self.retention.floors(needs, self.outbox.durable, self.now)
-        self.pending.expired = max(self.pending.expired, self.retention.expire(floors))
-        self.pending.collected.update(self.outbox.collect(needs, written, floors))
-
-    def _written(self) -> dict[Any, int]:
-        """How far each target is known, durably, to have been written."""
-        return {}
+        pending = self.commits.pending
+        pending.expired = max(pending.expired, self.retention.expire(floors))
+        pending.collected.update(self.outbox.collect(needs, written, floors))

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from logline.engine.image import Collection, Head, Image, Needs, Output, Step, Taken
+from logline.engine.policy import Asked
 from logline.engine.results import Produced
 from logline.engine.spec import InstanceSpec, write_port
-from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName
+from logline.names import ERRORS, ChannelName, PortName, Serial, Ssn, TargetName
 
 
 class Outbox:
     """The ports of one instance."""
 
-    def __init__(self, spec: InstanceSpec) -> None:
+    def __init__(self, spec: InstanceSpec, needed: Asked) -> None:
+        """`needed` asks the policy of a channel's receiver what it needs."""
         self.spec = spec
+        self._needed = needed
         self.heads: dict[PortName, Head] = {}
         self.durable: dict[PortName, Ssn] = {}
         """The last SSN of each port that is committed; the heads run ahead of it."""
@@ -27,7 +30,14 @@ class Outbox:
         """Where each port was, in events and in bytes, when the needs of its receivers were last looked at."""
         self._resolved: set[Ssn] = set()
         """Errors that were retried or dropped and are not collected yet."""
-        self._receivers = {port: [c.name for c in channels] for port, channels in spec.ports.items()}
+        self._receivers = dict(spec.ports)
+
+    def rewire(self, spec: InstanceSpec) -> None:
+        """Receivers have come or gone. One that has come counts as far behind until it is observed."""
+        self.spec = spec
+        self._receivers = dict(spec.ports)
+        there = [channel.name for channels in self._receivers.values() for channel in channels]
+        self.taken = {name: self.taken.get(name, 0) for name in there}
 
     def restore(self, image: Image) -> None:
         """As the image says."""
@@ -39,7 +49,7 @@ class Outbox:
         # Until it is observed, a receiver counts as far behind; that costs one look at its journal.
         for channels in self._receivers.values():
             for channel in channels:
-                self.taken[channel] = 0
+                self.taken[channel.name] = 0
 
     def put(self, produced: Produced, serial: Serial) -> Output:
         """Gives the next SSN."""
@@ -60,8 +70,8 @@ class Outbox:
         head.last = Ssn(head.last + 1)
         return Output(port, head.last, None, 0, 0, head.total, Serial(0), end=True)
 
-    def committed(self, step: Step) -> list[InstanceName]:
-        """What the step put out is visible now; returns who should hear of it."""
+    def committed(self, step: Step) -> Iterable[PortName]:
+        """What the step put out is durable; returns the ports that have grown."""
         grown: dict[PortName, None] = {}  # in an order that a simulated run repeats
         for port, (last, _) in step.reveal.items():
             self.durable[port] = last
@@ -70,14 +80,14 @@ class Outbox:
         self.durable.update(newest)
         grown.update(dict.fromkeys(newest))
         self._resolved.update(step.resolved)
-        return [c.receiver for port in grown for c in self.spec.ports.get(port, ())]
+        return grown
 
     # ---- back-pressure --------------------------------------------------------------------------------
 
     def lag(self, port: PortName) -> int:
         """Bytes of the port that its slowest receiver has not taken."""
         total = self.heads[port].total
-        return max((total - self.taken.get(c, 0) for c in self._receivers[port]), default=0)
+        return max((total - self.taken.get(c.name, 0) for c in self._receivers[port]), default=0)
 
     def blocked(self) -> bool:
         """Whether new events and generation have to wait (R13). Recovery, commits and reading never do."""
@@ -107,9 +117,9 @@ class Outbox:
         """How far the receivers are, as their journals say."""
         for port, channels in self._receivers.items():
             for channel in channels:
-                need = needs.get(channel)
+                need = needs.get(channel.name)
                 if need is not None:
-                    self.taken[channel] = self.heads[port].total if need.left else need.position.total
+                    self.taken[channel.name] = self.heads[port].total if need.left else need.position.total
 
     def collect(
         self,
@@ -122,17 +132,16 @@ class Outbox:
         found: dict[PortName, Collection] = {}
         for port, channels in self._receivers.items():
             self._look_at(port)
-            if port in self.spec.keep or any(c not in needs for c in channels):
+            if port in self.spec.keep or any(c.name not in needs for c in channels):
                 continue
             upto = self.durable[port]
             pinned: set[Ssn] = set()
             bounds = [(floors or {}).get(port)]
             for channel in channels:
-                need = needs[channel]
-                if not need.left:
-                    upto = min(upto, need.position.ssn)
-                    bounds.append(need.unwritten)
-                    pinned.update(need.members)
+                needed = self._needed(channel, needs[channel.name])
+                upto = min(upto, needed.after)
+                bounds.append(needed.floor)
+                pinned.update(needed.members)
             if port == ERRORS:
                 upto, pinned = self._unresolved(upto, pinned)
             floor = min((bound for bound in bounds if bound is not None), default=None)

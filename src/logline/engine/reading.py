@@ -22,6 +22,7 @@ from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.image import Image, Output, Progress
 from logline.engine.machine import Machine
+from logline.engine.policy import Asked, Policy
 from logline.engine.spec import InstanceSpec
 from logline.names import OUT, PartitionName, Serial, Ssn
 
@@ -48,8 +49,8 @@ class _Partition:
 class SourceMachine(Machine):
     """One life of a source."""
 
-    def __init__(self, spec: InstanceSpec) -> None:
-        super().__init__(spec)
+    def __init__(self, spec: InstanceSpec, policy: Policy, needed: Asked) -> None:
+        super().__init__(spec, policy, needed)
         self.partitions: dict[PartitionName, _Partition] = {}
         self._turn: deque[PartitionName] = deque(spec.partitions)
         self._staging: PartitionName | None = None
@@ -95,9 +96,7 @@ class SourceMachine(Machine):
         if not self.draining and not self.outbox.blocked():
             self._read()
         if self._finished() and not self.end_given:
-            self.end_given = self.pending.ended = True
-            for port in self.spec.ports:
-                self.pending.outputs.append(self.outbox.end(port))
+            self._give_end()
         elif self._must_hand_over():
             self.stopping = self.handing = True
 
@@ -136,7 +135,7 @@ class SourceMachine(Machine):
             return False
         if known.progress.unconfirmed and not known.opened:
             return False  # a delivery made before these are confirmed could be one of them
-        if len(self.pending.outputs) + len(self.pending.staged) >= self.spec.limits.commit_events:
+        if len(self.commits.pending.outputs) + len(self.commits.pending.staged) >= self.spec.limits.commit_events:
             return False  # reading does not run away from committing
         return self.spec.replayable or (self._staging in (None, name) and known.progress.status != "complete")
 
@@ -172,12 +171,14 @@ class SourceMachine(Machine):
         self._wake(known.retry_at)
 
     def _progress(self, name: PartitionName, progress: Progress) -> None:
-        self.partitions[name].progress = self.pending.reads[name] = progress
+        self.partitions[name].progress = self.commits.pending.reads[name] = progress
+        if progress.status != "incomplete" or progress.ended:
+            self.commits.hurry = True
 
     # ---- replayable (Algorithm 1, step 3) -------------------------------------------------------------
 
     def _log_items(self, stimulus: on.ReadGot, known: _Partition, ended: bool) -> None:
-        progress, outputs, put = known.progress, self.pending.outputs, self.outbox.put
+        progress, outputs, put = known.progress, self.commits.pending.outputs, self.outbox.put
         for item in stimulus.items:
             for produced in item.outputs:
                 outputs.append(put(produced, Serial(0)))
@@ -205,7 +206,7 @@ class SourceMachine(Machine):
                 last, total = Ssn(last + 1), total + produced.nbytes
                 self._staged.append((last, total))
                 row = Output(OUT, last, produced.payload, produced.rows, produced.nbytes, total, Serial(0))
-                self.pending.staged.append(row)
+                self.commits.pending.staged.append(row)
         if stimulus.then != "more":  # the read action is over: its effect is whole
             progress = progress._replace(
                 status="complete" if self._staged else "done",
@@ -224,7 +225,7 @@ class SourceMachine(Machine):
         """The read failed half way: what was staged is overwritten by the next try."""
         self._staged = []
         self._staged_offset = None
-        self.pending.staged = []
+        self.commits.pending.staged = []
 
     def _reveal(self) -> None:
         """Step 2.c: only once "complete" is durable, and within the bound of R13."""
@@ -232,20 +233,21 @@ class SourceMachine(Machine):
         if name is None or not self._staged:
             return
         progress = self.partitions[name].progress
-        if progress.status != "complete" or name in self.pending.reads or self._flying_reads(name):
+        if progress.status != "complete" or name in self.commits.pending.reads or self._flying_reads(name):
             return
         if self.outbox.blocked():
             return
         run = self._staged[: self.spec.limits.run_events]
         head = self.outbox.heads[OUT]
-        head.last, head.total = self.pending.reveal[OUT] = run[-1]
+        head.last, head.total = self.commits.pending.reveal[OUT] = run[-1]
         self._staged = self._staged[len(run) :]
         if not self._staged:
             self._progress(name, progress._replace(status="done"))
             self._staging = None
 
     def _flying_reads(self, name: PartitionName) -> bool:
-        return self.flying is not None and name in self.flying.reads
+        flying = self.commits.flying
+        return flying is not None and name in flying.reads
 
     # ---- destructive ----------------------------------------------------------------------------------
 
@@ -255,7 +257,7 @@ class SourceMachine(Machine):
             if item.offset in known.remembered or item.offset in progress.unconfirmed:
                 continue  # delivered again
             for produced in item.outputs:
-                self.pending.outputs.append(self.outbox.put(produced, Serial(0)))
+                self.commits.pending.outputs.append(self.outbox.put(produced, Serial(0)))
             progress = progress._replace(unconfirmed=(*progress.unconfirmed, item.offset))
         if ended:
             progress = progress._replace(ended=True, status="complete")
@@ -264,7 +266,7 @@ class SourceMachine(Machine):
 
     def _confirm(self) -> None:
         """Only what is durably logged is confirmed."""
-        if not self.spec.destructive or self.flying is not None or self.pending.reads:
+        if not self.spec.destructive or not self._all_logged():
             return
         for name, known in self.partitions.items():
             if known.progress.unconfirmed and not known.confirming:
@@ -273,6 +275,9 @@ class SourceMachine(Machine):
                     continue
                 known.confirming = known.progress.unconfirmed
                 self._do(do.Confirm(name, known.confirming))
+
+    def _all_logged(self) -> bool:
+        return self.commits.flying is None and not self.commits.pending.reads
 
     def _on_confirmed(self, stimulus: on.Confirmed) -> None:
         known = self.partitions[stimulus.partition]
@@ -295,10 +300,8 @@ class SourceMachine(Machine):
 
     # ---- the end --------------------------------------------------------------------------------------
 
-    def _urgent(self) -> bool:
-        return super()._urgent() or any(p.status != "incomplete" or p.ended for p in self.pending.reads.values())
-
     def _finished(self) -> bool:
+        """Whether nothing is left but the end itself (R11)."""
         return not self._staged and all(
             p.progress.ended and not p.progress.unconfirmed and not p.reading for p in self.partitions.values()
         )

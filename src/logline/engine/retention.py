@@ -36,6 +36,10 @@ class Retention:
         self._bytes = min(sizes) // PARTS if sizes else None
         self._expired = 0
 
+    def rewire(self, spec: InstanceSpec) -> None:
+        """Channels have come or gone; what is kept of the ports is the same."""
+        self.spec = spec
+
     def restore(self, image: Image) -> None:
         """As the image says."""
         self.segments = [image.segments[number] for number in sorted(image.segments)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from logline.graph.connector import Guarantee
-from logline.graph.model import OnError
+from logline.graph.model import OnError, Policy
 from logline.names import (
     ERRORS,
     ChannelName,
@@ -28,6 +28,8 @@ class ChannelSpec:
     out: PortName
     receiver: InstanceName
     port: PortName
+    policy: Policy = "pessimistic"
+    """The receiver's: it decides what the receiver needs of the channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class InstanceSpec:
 
     name: InstanceName
     log_id: LogId = LogId("")
+    policy: Policy = "pessimistic"
+    """How it survives a failure."""
     inputs: tuple[ChannelSpec, ...] = ()
     ports: Mapping[PortName, tuple[ChannelSpec, ...]] = field(default_factory=dict)
     """Output ports with their receivers."""

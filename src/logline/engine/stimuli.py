@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from logline.engine.image import Answer, Claim, Member, Needs, Output, Taken, Timer
 from logline.engine.results import Failure, Produced, Result
+from logline.engine.spec import InstanceSpec
 from logline.graph.operator import Cause
 from logline.names import ChannelName, InsetId, PartitionName, Serial, Ssn, TargetName
 
@@ -44,6 +45,14 @@ class MembersFetched(Stimulus):
 
     channel: ChannelName
     events: Sequence[Output]
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadGone(Stimulus):
+    """Events that this life asked for are not there any more. The policy says what follows."""
+
+    channel: ChannelName
+    ssns: tuple[Ssn, ...]
 
 
 @dataclass(slots=True)
@@ -225,6 +234,13 @@ class Broke(Stimulus):
 
     failure: Failure
     event: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewired(Stimulus):
+    """Channels of this instance have come or gone; its ports are the same (R28)."""
+
+    spec: InstanceSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,11 @@ from typing import Literal
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.janitor import Janitor
 from logline.engine.machine import Machine
 from logline.engine.operating import OperatorMachine
 from logline.errors import Fenced, PipelineFailed
 from logline.names import ERRORS, InstanceName
+from logline.recovery.machines import janitor_for
 from logline.runtime.lives.arrivals import Arrivals
 from logline.runtime.lives.generation import Key
 from logline.runtime.lives.instances import Instance
@@ -521,7 +521,7 @@ class InlineEngine:
 def sweep(instance: Instance, store: Store, clock: Callable[[], int] = wall_clock) -> None:
     """Collects the journal of an instance that has left."""
     life = Life(instance, store, clock=clock, report=lambda s: None, await_durable=lambda s, k: None, threads=False)
-    life.machine = Janitor(instance.spec)
+    life.machine = janitor_for(instance.spec)
     todo: deque[do.Action] = deque(life.machine.handle(on.Started(), clock()))
     while todo:
         action = todo.popleft()

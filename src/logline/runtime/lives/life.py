@@ -20,11 +20,11 @@ from logline.engine.image import Claim, own_id
 from logline.engine.machine import Machine
 from logline.engine.operating import OperatorMachine
 from logline.engine.phases import USER_ERRORS, Phases, Services, UserError, failure_of
-from logline.engine.reading import SourceMachine
 from logline.engine.spec import InstanceSpec, write_port
 from logline.errors import CodecError, Collected, Fenced
 from logline.graph.states import decode_state, encode_state
 from logline.names import PartitionName, TargetName
+from logline.recovery.machines import machine_for
 from logline.runtime.lives.generation import (
     AsyncRunner,
     Generation,
@@ -70,9 +70,7 @@ class Life:
         self.spec: InstanceSpec = instance.spec
         self.store = store
         self.clock = clock
-        self.machine: Machine = (
-            SourceMachine(instance.spec) if instance.source is not None else OperatorMachine(instance.spec)
-        )
+        self.machine: Machine = machine_for(instance.spec)
         self.journal: Journal | None = None
         self.phases: Phases | None = None
         self.runner: GenerationRunner | None = None

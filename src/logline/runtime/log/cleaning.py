@@ -14,9 +14,9 @@ from typing import NamedTuple
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.image import Claim
-from logline.engine.janitor import Janitor
 from logline.engine.spec import InstanceSpec, write_port
 from logline.names import InstanceName
+from logline.recovery.machines import janitor_for
 from logline.runtime.log.log_status import specs_of
 from logline.store.seam import Store
 
@@ -53,7 +53,7 @@ def _clean_one(store: Store, spec: InstanceSpec, now: int) -> Cleaned:
     before = held()
     journal = store.claim(spec.name)
     try:
-        janitor = Janitor(spec, all_rest=True)
+        janitor = janitor_for(spec, all_rest=True)
         janitor.handle(on.Started(), now)
         claimed = on.Claimed(Claim(journal.incarnation, journal.image))
         needs = {c.name: store.read(c.receiver).needs(c.name) for port in spec.ports.values() for c in port}

@@ -118,7 +118,11 @@ class Checks:
     def at_rest(self, life: Life, now: int, *, wakes: bool) -> None:
         """Nothing moves, nobody has anything to do: what this life must not be waiting with."""
         machine, spec = life.machine, life.spec
-        if machine.phase != "running" or machine.flying is not None or not isinstance(machine, OperatorMachine):
+        if (
+            machine.phase != "running"
+            or machine.commits.flying is not None
+            or not isinstance(machine, OperatorMachine)
+        ):
             return
         image = self.store.data(spec.name).image
         bound = spec.limits.port_bytes

@@ -1,0 +1,91 @@
+"""Intake: runs of events on their way from the inbox through the first two phases (Algorithm 2; R3, R4, R13).
+
+One run is under way at a time. Its positions become part of a step when the phases have taken it in, not before (R3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from logline.engine import actions as do
+from logline.engine.image import Image, Output, Position, Step
+from logline.engine.inbox import Inbox
+from logline.engine.spec import InstanceSpec
+from logline.names import ChannelName
+
+SHORT, LONG = 10_000, 40_000
+"""Microseconds that a run of events should take from intake to outputs."""
+
+Run = Sequence[tuple[ChannelName, Output]]
+
+
+class EventIntake:
+    """What one instance takes in."""
+
+    def __init__(self, spec: InstanceSpec, act: Callable[[do.Action], None]) -> None:
+        self._spec = spec
+        self._act = act
+        self.inbox = Inbox(spec)
+        self.applying: Run = ()
+        """The run that is taken in and generated at once, if one is."""
+        self.check_clock_at: int | None = None
+        """When the phases want to look at the wall clock again."""
+        self.began = 0
+        """When the last run was begun."""
+        self._positions: dict[ChannelName, Position] | None = None
+        """Where the channels are after the run that is under way; empty for a look at the clock."""
+        self._acknowledged: dict[ChannelName, int] = {}
+        """Bytes of each channel up to the position that is durable."""
+        self._length = 1
+
+    def restore(self, image: Image) -> None:
+        """As the image says."""
+        self.inbox.restore(image)
+        self._acknowledged = {channel: position.total for channel, position in image.positions.items()}
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the phases are at a run, or at the clock."""
+        return self._positions is not None
+
+    def begin(self, now: int) -> None:
+        """Hands the next run to the phases, or has them look at the clock; nothing if there is neither."""
+        if self.check_clock_at is not None and now >= self.check_clock_at:
+            self.check_clock_at = None
+            self._positions = {}
+            self._act(do.CheckClock())
+        elif self.inbox.waiting:
+            self.began = now
+            run, self._positions = self.inbox.take(self._length)
+            if self._spec.plain and not any(position.ended for position in self._positions.values()):
+                self.applying = run
+                self._act(do.Apply(run))
+            else:
+                self._act(do.TakeIn(run))
+
+    def taken(self) -> tuple[Run, dict[ChannelName, Position]]:
+        """The run that was under way, if it was one to apply, and the positions after it."""
+        run, positions = self.applying, self._positions or {}
+        self.applying, self._positions = (), None
+        return run, positions
+
+    def adapt(self, now: int) -> None:
+        """Runs are as long as keeps the machine responsive: many cheap events at once, slow ones one by one."""
+        spent = now - self.began
+        if spent < SHORT:
+            self._length = min(2 * self._length, self._spec.limits.run_events)
+        elif spent > LONG:
+            self._length = max(1, self._length * SHORT // spent)
+
+    # ---- acknowledging (R3, R13) ----------------------------------------------------------------------
+
+    def half_unacknowledged(self, steps: Iterable[Step]) -> bool:
+        """Whether so much is taken in and only in these steps that a sender may soon wait for it."""
+        known = self._acknowledged
+        most = max((p.total - known.get(c, 0) for step in steps for c, p in step.positions.items()), default=0)
+        return most * 2 >= self._spec.limits.port_bytes
+
+    def durable(self, step: Step) -> None:
+        """The positions of a step are in the log."""
+        for channel, position in step.positions.items():
+            self._acknowledged[channel] = position.total

@@ -1,0 +1,153 @@
+"""Sealing: what was taken in and what came of it becomes a step, and whole steps become pending (R1, R6).
+
+A step is whole when the sets that its events made due are generated: these never reach the image then. Where several
+sets run at once, or one of a run lags behind, nothing is held back for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from logline.engine import stimuli as on
+from logline.engine.commits import Commits
+from logline.engine.due_sets import DueSet
+from logline.engine.image import Image, Member, Position, Step
+from logline.engine.intake import Run
+from logline.engine.outbox import Outbox
+from logline.engine.results import Failure, Produced
+from logline.engine.retention import Retention
+from logline.engine.spec import InstanceSpec
+from logline.names import ChannelName, Serial
+
+
+class Sealing:
+    """The step in the making of one instance."""
+
+    def __init__(self, spec: InstanceSpec, commits: Commits, outbox: Outbox, retention: Retention) -> None:
+        self._spec = spec
+        self._commits = commits
+        self._outbox = outbox
+        self._retention = retention
+        self._traces = spec.lineage
+        self.step = Step()
+        self.held_since = 0
+        """When the first run was begun whose outputs are pending."""
+        self._open_since: int | None = None
+        self._parked: set[Serial] = set()
+        """Sets in the image that failed for good and wait to be retried or dropped."""
+
+    def rewire(self, spec: InstanceSpec) -> None:
+        """Channels have come or gone."""
+        self._spec = spec
+
+    def restore(self, image: Image) -> None:
+        """As the image says."""
+        self._parked = {serial for serial, opened in image.sets.items() if opened.cause == "parked"}
+
+    # ---- what was taken in ----------------------------------------------------------------------------
+
+    def take_in(self, intake: on.Intake, positions: Mapping[ChannelName, Position]) -> None:
+        """What the phases decided for a run of events."""
+        step = self.step
+        step.positions.update(positions)
+        self.take_alone(intake.alone)
+        for serial, inset in intake.opened:
+            step.open(serial, inset)
+        for serial, member in intake.members:
+            step.join(serial, member)
+        if self._traces:
+            self._retention.joined(intake.members)
+        step.due.update(intake.due)
+        for serial, failure in intake.failed:
+            self.close_failed(serial, failure)
+        if intake.state is not None:
+            step.state = intake.state
+        step.clock.update(intake.clock)
+        step.timers.update(intake.timers)
+
+    def take_alone(self, alone: Mapping[Serial, Member]) -> None:
+        """Sets of one event; runs of them are long, so nothing is done here for each."""
+        if alone:
+            self.step.alone.update(alone)
+            self.step.serial = max(self.step.serial, *alone)
+
+    def close_failed(self, serial: Serial, failure: Failure) -> None:
+        """The set failed before `generate`: it is closed, and not to be generated."""
+        self.step.due[serial] = "fired"
+        self.step.failures[serial] = failure
+
+    def apply(
+        self,
+        run: Run,
+        positions: Mapping[ChannelName, Position],
+        first: Serial,
+        made: Sequence[Sequence[Produced]],
+    ) -> None:
+        """A run was taken in and generated at once. Nothing else is due meanwhile: its outputs are next (R6)."""
+        step, spec = self.step, self._spec
+        step.positions.update(positions)
+        step.serial = max(step.serial, Serial(first + len(made) - 1))
+        step.outputs += self._outbox.put_run(made, first)
+        if self._traces:
+            for serial, ((channel, event), outputs) in enumerate(zip(run, made, strict=False), first):
+                if channel in spec.traced_in and any(output.port in spec.traced_out for output in outputs):
+                    step.trace(Serial(serial), Member(channel, event.ssn))
+
+    # ---- what came of it ------------------------------------------------------------------------------
+
+    def log(self, due: DueSet) -> None:
+        """Numbers the outputs of a set; they and the end of the set are one change (Algorithm 3, step 4; R1)."""
+        serial, outputs, step, put = due.serial, due.outputs, self.step, self._outbox.put
+        for produced in outputs:
+            step.outputs.append(put(produced, serial))
+        made = self._traces and any(produced.port in self._spec.traced_out for produced in outputs)
+        if due.retried is not None:  # whatever came of the rows: if they failed again, they are in a new error
+            step.resolved.append(due.retried)
+        elif due.diverted is not None:
+            self._park(due, made=made)
+            return
+        traced = self._traces and self._retention.close(serial, step, made=made)
+        step.close(serial, traced=traced, ordered=self._spec.ordered)
+
+    def _park(self, due: DueSet, *, made: bool) -> None:
+        """The set stays, with its members; where lineage is captured, its event has its history at once."""
+        step, serial, diverted = self.step, due.serial, due.diverted
+        assert diverted is not None
+        if self._traces and self._retention.close(serial, step, made=made):
+            if serial in step.alone:
+                step.reach_down({m.channel: m.ssn for m in diverted.members})
+            step.finished.append(diverted)
+            step.kept.append(serial)
+        self._parked.add(serial)
+        step.park(serial)
+
+    def end(self) -> None:
+        """The end of the streams is given: nothing can be put out any more, so what is parked is closed."""
+        for serial in sorted(self._parked):
+            self._commits.pending.close(serial, traced=False)
+        self._parked.clear()
+
+    # ---- sealing --------------------------------------------------------------------------------------
+
+    def waits_until(self, now: int) -> int | None:
+        """Until when the step in the making may wait to be whole; None if there is none."""
+        if self.step.empty:
+            self._open_since = None
+            return None
+        if self._open_since is None:
+            self._open_since = now
+        return self._open_since + self._spec.limits.ack_after
+
+    def seal(self, began: int) -> None:
+        """The step goes with the next commit. `began`: when the last run was begun."""
+        pending = self._commits.pending
+        if self._traces:
+            self._retention.joined(self.step.alone.items())  # those that are not done yet
+        if not pending.outputs:
+            self.held_since = began
+        if pending.empty:
+            self._commits.pending = self.step
+        else:
+            pending.absorb(self.step, ordered=self._spec.ordered)
+        self.step = Step()
+        self._open_since = None
