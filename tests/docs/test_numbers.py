@@ -1,0 +1,66 @@
+"""Numbers that the pages give are those of the code. A sentence with a number that the code has belongs in here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from tools.check_tree import MAX_LINES
+
+from logline.engine.intake import LONG, SHORT
+from logline.engine.spec import Limits
+from logline.lineage.openlineage import transport
+from logline.runtime.control import exporting
+from logline.runtime.control.supervisor import LONGEST, PATIENCE, Supervisor, back_off
+from logline.runtime.lives.inline import POLL
+from logline.runtime.lives.instances import Instance
+from logline.runtime.lives.suspects import DEATHS
+
+ROOT = Path(__file__).parents[2]
+LIMITS = Limits()
+MIB = 1 << 20
+
+
+def _default(kind: type, name: str) -> object:
+    return next(field.default for field in fields(kind) if field.name == name)  # type: ignore[arg-type]
+
+
+SAID = {
+    "docs/architecture.md": [
+        f"until it has {_default(Instance, 'items')} events, `within` has passed",
+        f"up to {LIMITS.commit_events:,} outputs or {LIMITS.commit_bytes // MIB} MiB",
+        f"at most {LIMITS.ack_after // 1000} ms (R3)",
+        f"up to {LIMITS.fetch_events} events or {LIMITS.fetch_bytes // MIB} MiB at once",
+        f"read ahead up to {LIMITS.inbox_bytes // MIB} MiB",
+        f"adapts, up to {LIMITS.run_events}: doubled while it takes under {SHORT // 1000} ms",
+        f"cut when it takes over {LONG // 1000} ms",
+        f"has grown by {LIMITS.collect_events} events",
+        f"While a receiver is {LIMITS.port_bytes // MIB} MiB behind",
+        f"costs the inline engine's look around, {'a second' if POLL == 1_000_000 else POLL} at most",
+    ],
+    "docs/spark.md": [
+        f"the log says so after {PATIENCE:.0f} seconds, and again after {2 * PATIENCE:.0f}, {4 * PATIENCE:.0f}",
+        f"after {Supervisor.silence:.0f} s without a report",
+        f"up to {Supervisor.silence * LONGEST / 60:.0f} minutes, since it may only be slow",
+        f"further ones back off up to {back_off(1000)} seconds",
+        f"after {Supervisor.crashes} deaths in a row, each within {Supervisor.soon:.0f} seconds",
+        f"is set aside after {DEATHS} more deaths",
+    ],
+    "docs/lineage.md": [
+        f"up to {transport.MOST:,} events wait",
+        f"for {'three' if exporting.PATIENCE == 3 else exporting.PATIENCE} seconds at most",
+    ],
+    "CONTRIBUTING.md": [f"none over {MAX_LINES}"],
+}
+
+
+@pytest.mark.parametrize(("page", "said"), [(page, said) for page, lines in SAID.items() for said in lines])
+def test_a_number_on_a_page_is_that_of_the_code(page: str, said: str) -> None:
+    text = re.sub(r"\s+", " ", (ROOT / page).read_text(encoding="utf-8"))
+    assert said in text, f"{page} should say: {said}"
+
+
+def test_the_first_deaths_cost_no_pause_as_the_page_says() -> None:
+    assert [back_off(deaths) > 0 for deaths in (1, 2, 3)] == [False, False, True]
