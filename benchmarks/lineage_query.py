@@ -18,7 +18,7 @@ import pyarrow as pa
 import logline as ll
 from benchmarks.measure import write
 from logline.engine.image import Finished, Lone, Member, Output, Position, Segment, Step
-from logline.graph.evolve import record
+from logline.graph.record import record_of
 from logline.names import OUT, ChannelName, InstanceName, Serial, Ssn
 from logline.store.address import open_store
 from logline.store.seam import Meta, Store
@@ -42,7 +42,7 @@ def pipeline() -> ll.Pipeline:
 
 def fill(store: Store, count: int) -> None:
     """So many events of orders and of sold, a hundredth of it of hourly."""
-    store.set_meta(Meta("sales", record(pipeline().graph())))
+    store.set_meta(Meta("sales", record_of(pipeline().graph())))
     writers = {name: store.claim(InstanceName(name)) for name in ("orders", "sold", "hourly")}
     into, on = ChannelName("orders.out>sold.in"), ChannelName("sold.out>hourly.in")
     for number, first in enumerate(range(1, count + 1, CHUNK), 1):

@@ -20,9 +20,10 @@ from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.image import Claim, Image, Member, Needs, Output, Position
 from logline.engine.results import Produced, Result
-from logline.engine.spec import ChannelSpec, InstanceSpec
+from logline.engine.spec import InstanceSpec
+from logline.graph.instances import Channel
 from logline.graph.operator import Context, Event, Operator
-from logline.names import IN, OUT, ChannelName, Incarnation, InstanceName, PartitionName, PortName, Serial, Ssn
+from logline.names import IN, OUT, Incarnation, InstanceName, OperatorName, PartitionName, PortName, Serial, Ssn
 from logline.recovery.machines import machine_for
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.life import Life
@@ -32,14 +33,14 @@ from logline.testing.sim.plain import PlainPayloads
 EVENTS = 50_000
 RUN = 256
 SIZE = 10_000
-UP, DOWN = InstanceName("up"), InstanceName("down")
-CHANNEL = ChannelSpec(ChannelName("up.out>op.in"), UP, OUT, InstanceName("op"), IN)
-NEXT = ChannelSpec(ChannelName("op.out>down.in"), InstanceName("op"), OUT, DOWN, IN)
+UP, OP, DOWN = InstanceName("up"), InstanceName("op"), InstanceName("down")
+CHANNEL = Channel.between(UP, OUT, OP, IN)
+NEXT = Channel.between(OP, OUT, DOWN, IN)
 PAYLOAD = (("record", 0),)
 
 
 def _spec(*, stateless: bool) -> InstanceSpec:
-    return InstanceSpec(InstanceName("op"), inputs=(CHANNEL,), ports={OUT: (NEXT,)}, stateless=stateless)
+    return InstanceSpec(OP, inputs=(CHANNEL,), ports={OUT: (NEXT,)}, stateless=stateless)
 
 
 def _events(first: int, count: int) -> list[Output]:
@@ -131,7 +132,7 @@ def life(op: Operator[Any, Any], *, stateless: bool) -> float:
     receiver = store.claim(DOWN)
     stimuli: list[on.Stimulus] = [on.Started()]
     one = Life(
-        Instance(_spec(stateless=stateless), PlainPayloads(), op=op, sinks={}),
+        Instance(OperatorName("op"), _spec(stateless=stateless), PlainPayloads(), op=op, sinks={}),
         store,
         clock=lambda: 1,
         report=stimuli.append,
@@ -157,7 +158,7 @@ def life(op: Operator[Any, Any], *, stateless: bool) -> float:
 
 def source() -> float:
     """Seconds for EVENTS events out of a replayable source's machine."""
-    spec = InstanceSpec(InstanceName("op"), ports={OUT: (NEXT,)}, partitions=(PartitionName("0"),))
+    spec = InstanceSpec(OP, ports={OUT: (NEXT,)}, partitions=(PartitionName("0"),))
     m = machine_for(spec)
     item = on.ReadItem((Produced(PortName("out"), PAYLOAD, 1, SIZE),), b"offset")
     left = EVENTS

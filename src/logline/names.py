@@ -9,6 +9,17 @@ Ids are types, never bare strings passed around. The full name of an event is
     'hourly.late:3'
     >>> parse_events("hourly/2.late:12..40")
     EventRange(instance='hourly/2', port='late', first=12, last=40)
+
+An operator is not an instance, even where one instance has the operator's name: `graph.instances` says which
+instances an operator has. Here are the only two ways to the name of an instance: from its operator and its replica
+number, and from what a user wrote.
+
+    >>> instance_name(OperatorName("hourly"), 2)
+    'hourly/2'
+    >>> parse_instance("hourly/2")
+    'hourly/2'
+    >>> parse_port("hourly")
+    ('hourly', 'out')
 """
 
 from __future__ import annotations
@@ -33,6 +44,10 @@ Serial = NewType("Serial", int)
 """The number of an input set within its instance; (id, serial) is the set (R7)."""
 Incarnation = NewType("Incarnation", int)
 LogId = NewType("LogId", str)
+BoxName = NewType("BoxName", str)
+"""A mailbox of a run; begins with `@`, which no operator's name does."""
+BellName = InstanceName | BoxName
+"""Whom a bell wakes: an instance, or whoever reads a mailbox."""
 
 Atom = str | int | datetime
 InsetId = Atom | tuple[Atom, ...]
@@ -43,10 +58,9 @@ IN = PortName("in")
 ERRORS = PortName("errors")
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
-_EVENTS = re.compile(
-    r"(?P<instance>[A-Za-z][A-Za-z0-9_-]*(?:/\d+)?)(?:\.(?P<port>[A-Za-z][A-Za-z0-9_-]*))?"
-    r":(?P<first>\d+)(?:\.\.(?P<last>\d+))?\Z"
-)
+_PORT_OF = r"(?P<instance>[A-Za-z][A-Za-z0-9_-]*(?:/\d+)?)(?:\.(?P<port>[A-Za-z][A-Za-z0-9_-]*))?"
+_PORT = re.compile(rf"{_PORT_OF}\Z")
+_EVENTS = re.compile(rf"{_PORT_OF}:(?P<first>\d+)(?:\.\.(?P<last>\d+))?\Z")
 
 
 class EventRange(NamedTuple):
@@ -63,6 +77,38 @@ def is_word(text: str) -> bool:
     return bool(_WORD.match(text))
 
 
+def instance_name(operator: OperatorName, replica: int | None = None) -> InstanceName:
+    """The name of an operator's only instance, or of the replica of that number."""
+    return InstanceName(operator if replica is None else f"{operator}/{replica}")
+
+
+def parse_instance(text: object) -> InstanceName:
+    """Reads the name of an instance as a user writes it: `hourly`, or `hourly/2` for one of several replicas.
+
+    Says nothing about whether there is such an instance.
+    """
+    match = _matched(_PORT, text)
+    if match is None or match["port"]:
+        raise BadName(
+            f"{text!r} does not name an instance: write operator[/replica], for example 'hourly' or 'hourly/2'"
+        )
+    return InstanceName(match["instance"])
+
+
+def parse_port(text: object) -> tuple[InstanceName, PortName]:
+    """Reads an instance's output port as a user writes it: `hourly.late`, or `hourly` for its port `out`."""
+    match = _matched(_PORT, text)
+    if match is None:
+        raise BadName(
+            f"{text!r} does not name a port: write operator[/replica][.port], for example 'orders' or 'hourly.late'"
+        )
+    return InstanceName(match["instance"]), PortName(match["port"] or OUT)
+
+
+def _matched(form: re.Pattern[str], text: object) -> re.Match[str] | None:
+    return form.match(text.strip()) if isinstance(text, str) else None
+
+
 def event_name(instance: InstanceName, port: PortName, ssn: Ssn) -> str:
     """The short name of an event."""
     return f"{instance}:{ssn}" if port == OUT else f"{instance}.{port}:{ssn}"
@@ -75,7 +121,7 @@ def port_name(instance: InstanceName, port: PortName) -> str:
 
 def parse_events(text: object) -> EventRange:
     """Reads `orders:17`, `hourly.late:3` or `hourly:12..40`."""
-    match = _EVENTS.match(text.strip()) if isinstance(text, str) else None
+    match = _matched(_EVENTS, text)
     if match is None:
         raise BadName(
             f"{text!r} does not name an event: write operator[/replica][.port]:ssn, "

@@ -158,10 +158,10 @@ def test_a_function_that_spark_refuses_is_refused_at_once(spark: SparkSession) -
 
 def test_the_version_is_that_of_the_function(spark: SparkSession) -> None:
     def version(p: ll.Pipeline) -> str:
-        from logline.graph.evolve import record
+        from logline.graph.record import record_of
+        from logline.names import OperatorName
 
-        found: str = record(p.graph())["operators"]["made"]["version"]
-        return found
+        return record_of(p.graph()).operators[OperatorName("made")].version
 
     assert version(pipeline(totals)) == version(pipeline(totals))
     assert version(pipeline(totals)) != version(pipeline(lambda df: totals(df).limit(1)))

@@ -35,7 +35,7 @@ def sales() -> tuple[Pipeline, Stream]:
 
 
 def channels(p: Pipeline) -> list[str]:
-    return [c.channel for c in p.graph().connections]
+    return [str(c) for c in p.graph().connections]
 
 
 def node(stream: Stream) -> Any:

@@ -35,7 +35,7 @@ def rerun(
 
     store = open_used(log).store
     meta = store.meta()
-    script = code or ("" if meta is None else meta.graph.get("script") or "")
+    script = code or ("" if meta is None else meta.graph.script or "")
     if not script:
         raise LogError("the log does not know the file of its pipeline: say --with FILE[:NAME]")
     found = run_again(store, load_pipeline(script).graph(), event, ask=ask)

@@ -21,9 +21,10 @@ from logline.engine.clock import EventClock, Timers
 from logline.engine.codec import check_inset, instant, micros
 from logline.engine.image import Image, Member, Output, Timer, own_id, unassigned_id
 from logline.engine.results import Failure
-from logline.engine.spec import ChannelSpec, InstanceSpec
+from logline.engine.spec import InstanceSpec
 from logline.engine.stimuli import Intake
 from logline.errors import BadName, StateError, a_kind, told
+from logline.graph.instances import Channel
 from logline.graph.operator import Cause, Clock, Context, Event, Operator
 from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
 
@@ -163,7 +164,7 @@ class Phases:
         self.spec = spec
         self.op = op
         self.services = services
-        self.channels: dict[ChannelName, ChannelSpec] = {c.name: c for c in spec.inputs}
+        self.channels: dict[ChannelName, Channel] = {c.name: c for c in spec.inputs}
         timed = [c.name for c in spec.inputs if c.port in op.time]
         self.clock = EventClock(timed, lateness=lateness, idle=idle) if op.time else None
         self.timers = Timers()

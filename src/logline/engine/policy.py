@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 from logline.engine import actions as do
 from logline.engine.image import Image, Needs, Step
 from logline.engine.results import Failure
-from logline.engine.spec import ChannelSpec
+from logline.graph.instances import Channel
 from logline.graph.model import Policy as PolicyName
 from logline.names import ChannelName, Ssn
 
@@ -33,7 +33,7 @@ class Needed(NamedTuple):
     """Every event from this one on, whoever has taken it; None if there is no such bound."""
 
 
-Asked = Callable[[ChannelSpec, Needs], Needed]
+Asked = Callable[[Channel, Needs], Needed]
 """What the receiver of a channel needs, asked of the receiver's policy."""
 
 

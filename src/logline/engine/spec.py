@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from logline.graph.connector import Guarantee
+from logline.graph.instances import Channel
 from logline.graph.model import OnError, Policy
 from logline.names import (
     ERRORS,
@@ -17,19 +18,6 @@ from logline.names import (
     TargetName,
     channel_name,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelSpec:
-    """One channel: from a sender's output port to a receiver's input port."""
-
-    name: ChannelName
-    sender: InstanceName
-    out: PortName
-    receiver: InstanceName
-    port: PortName
-    policy: Policy = "pessimistic"
-    """The receiver's: it decides what the receiver needs of the channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +79,8 @@ class InstanceSpec:
     log_id: LogId = LogId("")
     policy: Policy = "pessimistic"
     """How it survives a failure."""
-    inputs: tuple[ChannelSpec, ...] = ()
-    ports: Mapping[PortName, tuple[ChannelSpec, ...]] = field(default_factory=dict)
+    inputs: tuple[Channel, ...] = ()
+    ports: Mapping[PortName, tuple[Channel, ...]] = field(default_factory=dict)
     """Output ports with their receivers."""
     targets: Mapping[TargetName, Guarantee] = field(default_factory=dict)
     partitions: tuple[PartitionName, ...] = ()
@@ -126,7 +114,7 @@ class InstanceSpec:
         return bool(self.traced_in and self.traced_out)
 
     @property
-    def channels(self) -> Mapping[ChannelName, ChannelSpec]:
+    def channels(self) -> Mapping[ChannelName, Channel]:
         """Every channel that touches the instance."""
         found = {c.name: c for c in self.inputs}
         for receivers in self.ports.values():
@@ -136,9 +124,9 @@ class InstanceSpec:
         return found
 
     @property
-    def again(self) -> ChannelSpec:
+    def again(self) -> Channel:
         """The way of rejected rows that are retried: from the instance's own port `errors` to itself."""
-        return ChannelSpec(again_channel(self.name), self.name, ERRORS, self.name, self.inputs[0].port)
+        return Channel(again_channel(self.name), self.name, ERRORS, self.name, self.inputs[0].port)
 
 
 def again_channel(name: InstanceName) -> ChannelName:

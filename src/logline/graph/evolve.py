@@ -1,4 +1,4 @@
-"""Resume of a changed graph (R14): what the log remembers of a pipeline, and which changes it can live with.
+"""Resume of a changed graph (R14): which changes a log can live with, told from two records (`graph.record`).
 
 Accepted are end branches that were added or removed, since nothing that stays ever received from them, and
 changed code, since under pessimistic logging what was sent is never computed again. Everything else would
@@ -11,19 +11,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
+import msgspec
 
-from logline.graph.authored import module_of
-from logline.graph.dependencies import dependencies
-from logline.graph.digest import code_digest
-from logline.graph.model import Graph, Node, Scope
-from logline.graph.operator import is_stateless
-from logline.graph.states import state_fields
+from logline.graph.model import Connection
+from logline.graph.record import Column, GraphRecord, OperatorRecord, ReadRecord
+from logline.names import OperatorName
 
-_FORMAT = 1
 _REMEDY = "undo the change, or start with a fresh log"
-
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,117 +28,63 @@ class Changes:
     refused: list[str]
 
 
-def record(graph: Graph) -> Record:
-    """What the log keeps of a graph, in plain JSON values; nothing of where connectors point to."""
-    return {
-        "format": _FORMAT,
-        "pipeline": graph.name,
-        "operators": {
-            str(name): {**_operator(node), "depends": [list(d) for d in dependencies(graph, node)]}
-            for name, node in graph.nodes.items()
-        },
-        "connections": [[str(c.sender), str(c.out), str(c.receiver), str(c.port)] for c in graph.connections],
-        "scopes": [_scope(scope) for scope in graph.scopes],
-    }
-
-
-def _operator(node: Node) -> Record:
-    source, op = node.source, node.op
-    return {
-        "kind": node.kind,
-        "inputs": [str(port) for port in node.inputs],
-        "outputs": {str(port): _columns(schema) for port, schema in node.outputs.items()},
-        "targets": {str(target): sink.guarantee for target, sink in node.targets.items()},
-        "policy": node.options.policy,
-        "version": node.options.version or code_digest(op if op is not None else source),
-        "stateless": op is None or is_stateless(op),
-        "state": None if op is None or op.State is None else state_fields(op.State),
-        "read": None
-        if source is None
-        else {
-            "type": f"{module_of(type(source))}.{type(source).__qualname__}",
-            "replayable": source.replayable,
-            "destructive": source.destructive,
-        },
-    }
-
-
-def _columns(schema: pa.Schema) -> list[list[Any]]:
-    return [[field.name, str(field.type), field.nullable] for field in schema]
-
-
-def _scope(scope: Scope) -> Record:
-    return {
-        "start": None if scope.start is None else [str(part) for part in scope.start],
-        "target": None if scope.target is None else [str(part) for part in scope.target],
-        "keep": None if scope.keep is None else scope.keep.total_seconds(),
-        "size": scope.size,
-    }
-
-
-def compare(old: Record, new: Record) -> Changes:
+def compare(old: GraphRecord, new: GraphRecord) -> Changes:
     """What changed from the log's record to that of the pipeline at hand."""
     changes = Changes([], [])
-    if old.get("format") != new["format"]:
+    if old.pipeline != new.pipeline:
         changes.refused.append(
-            f"the log's record of the pipeline has format {old.get('format')!r}, this version of Logline "
-            f"reads {new['format']!r}: finish the run with the version that began it"
-        )
-        return changes
-    if old["pipeline"] != new["pipeline"]:
-        changes.refused.append(
-            f"the log belongs to pipeline {old['pipeline']!r}, this is {new['pipeline']!r}: "
+            f"the log belongs to pipeline {old.pipeline!r}, this is {new.pipeline!r}: "
             "use another log, or give it the log's name"
         )
-    before, after = old["operators"], new["operators"]
+    before, after = old.operators, new.operators
     for name in before.keys() & after.keys():
         _compare_operator(name, before[name], after[name], changes)
     _compare_branches(before, after, changes)
-    _compare_connections(old["connections"], new["connections"], before.keys(), after.keys(), changes)
-    if old["scopes"] != new["scopes"]:
+    _compare_connections(old.connections, new.connections, before.keys(), after.keys(), changes)
+    if old.scopes != new.scopes:
         changes.accepted.append("the lineage scopes changed: events so far were captured under the old ones")
     changes.accepted.sort()
     changes.refused.sort()
     return changes
 
 
-def _compare_operator(name: str, old: Record, new: Record, changes: Changes) -> None:
+def _compare_operator(name: OperatorName, old: OperatorRecord, new: OperatorRecord, changes: Changes) -> None:
     def refuse(what: str, why: str) -> None:
         changes.refused.append(f"operator {name!r}: {what}: {why}; {_REMEDY}")
 
-    if old["kind"] != new["kind"]:
-        refuse(f"it was a {old['kind']} and is now a {new['kind']}", "its journal means something else")
+    if old.kind != new.kind:
+        refuse(f"it was a {old.kind} and is now a {new.kind}", "its journal means something else")
         return
-    if old["inputs"] != new["inputs"]:
-        refuse(f"its input ports were {_list(old['inputs'])} and are now {_list(new['inputs'])}",
+    if old.inputs != new.inputs:
+        refuse(f"its input ports were {_list(old.inputs)} and are now {_list(new.inputs)}",
                "positions belong to ports")  # fmt: skip
-    for port in sorted(old["outputs"].keys() | new["outputs"].keys()):
-        was, now = old["outputs"].get(port), new["outputs"].get(port)
+    for port in sorted(old.outputs.keys() | new.outputs.keys()):
+        was, now = old.outputs.get(port), new.outputs.get(port)
         if was is None or now is None:
             verb = "added" if was is None else "removed"
             refuse(f"the output port {port!r} was {verb}", "the log has its events by port")
         elif was != now:
             refuse(f"the schema of port {port!r} changed from ({_text(was)}) to ({_text(now)})",
                    "the events in the log have the old one")  # fmt: skip
-    if old["targets"] != new["targets"]:
-        refuse(f"its targets were {_pairs(old['targets'])} and are now {_pairs(new['targets'])}",
+    if old.targets != new.targets:
+        refuse(f"its targets were {_pairs(old.targets)} and are now {_pairs(new.targets)}",
                "writes are numbered per target")  # fmt: skip
-    if old["policy"] != new["policy"]:
+    if old.policy != new.policy:
         refuse(
-            f"its policy was {old['policy']!r} and is now {new['policy']!r}",
+            f"its policy was {old.policy!r} and is now {new.policy!r}",
             "the log was kept under the old one",
         )
-    if old["read"] != new["read"]:
-        refuse(f"it read as {_pairs(old['read'])} and now reads as {_pairs(new['read'])}",
+    if old.read != new.read:
+        refuse(f"it read as {_reading(old.read)} and now reads as {_reading(new.read)}",
                "offsets belong to the kind of source")  # fmt: skip
-    if old["stateless"] != new["stateless"]:
-        kind = "stateful" if old["stateless"] else "stateless"
+    if old.stateless != new.stateless:
+        kind = "stateful" if old.stateless else "stateless"
         refuse(f"it has become {kind}", "its input sets in the log are of the other kind")
-    elif old["state"] != new["state"]:
-        _compare_state(refuse, name, old["state"], new["state"], changes)
-    if old["version"] != new["version"]:
+    elif old.state != new.state:
+        _compare_state(refuse, name, old.state, new.state, changes)
+    if old.version != new.version:
         changes.accepted.append(
-            f"operator {name!r}: its code changed (version {old['version']} to {new['version']}): "
+            f"operator {name!r}: its code changed (version {old.version} to {new.version}): "
             "what was made stays, what comes is made by the new code"
         )
 
@@ -166,27 +106,29 @@ def _compare_state(
     refuse(f"its state had {_pairs(old)} and now has {_pairs(new)}", "the state in the log could not be read")
 
 
-def _compare_branches(before: Record, after: Record, changes: Changes) -> None:
+def _compare_branches(
+    before: Mapping[OperatorName, OperatorRecord], after: Mapping[OperatorName, OperatorRecord], changes: Changes
+) -> None:
     for name in after.keys() - before.keys():
-        if after[name]["kind"] == "source":
+        if after[name].kind == "source":
             changes.refused.append(f"source {name!r} was added: only branches that receive can be; {_REMEDY}")
         else:
             changes.accepted.append(f"operator {name!r} was added at the end of a branch")
     for name in before.keys() - after.keys():
-        if before[name]["kind"] == "source":
+        if before[name].kind == "source":
             changes.refused.append(f"source {name!r} was removed: only branches that receive can be; {_REMEDY}")
         else:
             changes.accepted.append(f"operator {name!r} was removed: what it had not finished is not finished")
 
 
 def _compare_connections(
-    old: list[list[str]],
-    new: list[list[str]],
-    before: Collection[str],
-    after: Collection[str],
+    old: Collection[Connection],
+    new: Collection[Connection],
+    before: Collection[OperatorName],
+    after: Collection[OperatorName],
     changes: Changes,
 ) -> None:
-    was, now = {tuple(c) for c in old}, {tuple(c) for c in new}
+    was, now = set(old), set(new)
     # A connection into an operator that comes or goes is part of its branch.
     for sender, out, receiver, port in now - was:
         if receiver in before:
@@ -202,7 +144,7 @@ def _compare_connections(
             )
 
 
-def _text(columns: list[list[Any]]) -> str:
+def _text(columns: Collection[Column]) -> str:
     return ", ".join(f"{name} {kind}{'' if nullable else ' not null'}" for name, kind, nullable in columns)
 
 
@@ -210,7 +152,11 @@ def _list(names: Collection[str]) -> str:
     return ", ".join(repr(name) for name in names) or "none"
 
 
-def _pairs(values: Mapping[str, Any] | None) -> str:
+def _reading(read: ReadRecord | None) -> str:
+    return _pairs(None if read is None else msgspec.structs.asdict(read))
+
+
+def _pairs(values: Mapping[Any, Any] | None) -> str:
     if values is None:
         return "none"
     return ", ".join(f"{key}: {value}" if key else f"{value}" for key, value in values.items()) or "none"

@@ -9,24 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from logline.graph.connector import Sink, Source
 from logline.graph.operator import Duration, Operator
-from logline.names import (
-    ERRORS,
-    ChannelName,
-    InstanceName,
-    OperatorName,
-    PortName,
-    TargetName,
-    channel_name,
-)
+from logline.names import ERRORS, OperatorName, PortName, TargetName
 
 OnError = Literal["stop", "divert", "drop"]
 Policy = Literal["pessimistic", "replay", "causal", "eventual", "aligned", "ephemeral"]
+NodeKind = Literal["source", "middle", "sink"]
 
 ERRORS_SCHEMA = pa.schema(
     [
@@ -88,26 +81,23 @@ class Node:
     options: NodeOptions = NodeOptions()
 
     @property
-    def kind(self) -> Literal["source", "middle", "sink"]:
+    def kind(self) -> NodeKind:
         """Source (no input), middle, or sink (no output but `errors`)."""
         if self.source is not None:
             return "source"
         return "middle" if any(port != ERRORS for port in self.outputs) else "sink"
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """An output port joined to an input port."""
+class Connection(NamedTuple):
+    """An operator's output port joined to an operator's input port; `graph.instances` has its channels."""
 
     sender: OperatorName
     out: PortName
     receiver: OperatorName
     port: PortName
 
-    @property
-    def channel(self) -> ChannelName:
-        """The channel's name; one instance per operator for now."""
-        return channel_name(InstanceName(self.sender), self.out, InstanceName(self.receiver), self.port)
+    def __str__(self) -> str:
+        return f"{self.sender}.{self.out}>{self.receiver}.{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

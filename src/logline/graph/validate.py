@@ -125,7 +125,7 @@ def _names(node: Node) -> Iterator[LoglineError]:
 def _connection(graph: Graph, c: Connection) -> Iterator[LoglineError]:
     for end in (c.sender, c.receiver):
         if end not in graph.nodes:
-            yield BadName(f"the connection {c.channel} names an operator {end!r} that is not there")
+            yield BadName(f"the connection {c} names an operator {end!r} that is not there")
             return
     if c.out not in graph.nodes[c.sender].outputs:
         yield BadName(

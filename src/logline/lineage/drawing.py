@@ -152,7 +152,7 @@ def _text(x: int, y: int, text: str, *, size: int = 11, bold: bool = False, fill
 def _box(view: LogView, found: Trace, event: Event, place: tuple[int, int]) -> str:
     x, y = place
     kept, asked = found.headers[event] is not None, event in found.asked
-    fill = _FILL[view.operators[event[0]]["kind"]] if kept else "#f2f2f2"
+    fill = _FILL[view.operator(event[0]).kind] if kept else "#f2f2f2"
     dashes = "" if kept else ' stroke-dasharray="4 3"'
     why = _WHY.get(found.ends.get(event, ""), "")
     tip = f"{name_of(event)}: {_rows(found, event)}{f'; {why}' if why else ''}"

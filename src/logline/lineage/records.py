@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logline.errors import Collected
-from logline.graph.operator import Dependency
 from logline.lineage.sql import as_table, database, matching
 from logline.lineage.tables import FOUND, found_table
 from logline.lineage.trace import Link, Trace
@@ -89,10 +88,9 @@ class Chosen:
 
 
 def _conditions(view: LogView, link: Link, inputs: pa.Schema, outputs: pa.Schema) -> Sequence[str]:
-    known = [Dependency(*d) for d in view.operators[link.operator].get("depends", ())]
     found = [
         _HOW[d.how].format(_quoted(d.into), _quoted(d.out))
-        for d in known
+        for d in view.operator(link.operator).depends
         if d.how in _HOW and d.out in outputs.names and d.into in inputs.names
     ]
     return found or ["true"]

@@ -50,9 +50,9 @@ def names(view: LogView) -> Mapping[str, Callable[[], pa.Table]]:
     found: dict[str, Callable[[], pa.Table]] = {"lineage_edges": lambda: edges(view)}
     for name, make in TABLES.items():
         found[name] = lambda make=make: make(view.store, view.record)  # type: ignore[misc]
-    for operator, known in view.operators.items():
-        for out in known["outputs"]:
-            port: Port = (operator, out)  # type: ignore[assignment]
+    for instance in view.expansion.instances:
+        for out in view.operator(instance).outputs:
+            port = (instance, out)
             found.setdefault(port_text(port), lambda port=port: records(view, port))  # type: ignore[misc]
     return found
 

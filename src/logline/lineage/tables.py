@@ -113,8 +113,8 @@ def _call_rows(found: Trace) -> Iterable[dict[str, Any]]:
 def edges(view: LogView) -> pa.Table:
     """Every pair of an output event and an event it was made of, as far as lineage is captured and kept."""
     rows: list[tuple[str, str, str, str]] = []
-    for operator, enabled in view.enabled.items():
-        instance = InstanceName(operator)
+    for instance, node in view.expansion.instances.items():
+        enabled = view.ports_enabled(instance)
         reader = view.reader(instance)
         for port in sorted(enabled.outputs):
             known: dict[Serial, tuple[str, list[str]]] = {}
@@ -125,7 +125,7 @@ def edges(view: LogView) -> pa.Table:
                     known[header.serial] = _members(view, instance, header.serial)
                 inset, members = known[header.serial]
                 event = name_of((instance, port, header.ssn))
-                rows += [(event, member, operator, inset) for member in members]
+                rows += [(event, member, node.operator, inset) for member in members]
     columns = list(zip(*rows, strict=True)) or [()] * 4
     return pa.table([pa.array(c, pa.string()) for c in columns], schema=EDGES)
 
@@ -135,7 +135,7 @@ def _members(view: LogView, instance: InstanceName, serial: Serial) -> tuple[str
     if inset is None:
         return "", []
     members = dict.fromkeys((m.channel, m.ssn) for m in inset.members if view.traced_in(m.channel))
-    names = [name_of((*view.channels[channel][0], ssn)) for channel, ssn in members]
+    names = [name_of((*view.sender(channel), ssn)) for channel, ssn in members]
     return view.inset(instance, inset), names
 
 

@@ -92,11 +92,11 @@ def _backward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
     if header is None:
         found.ends[event] = "expired"
         return
-    if view.operators[instance]["kind"] == "source":
+    if view.operator(instance).kind == "source":
         found.ends[event] = "source"
         return
     inset = view.reader(instance).inset(header.serial) if header.serial else None
-    if inset is None or port not in view.outputs_enabled(instance).outputs:
+    if inset is None or port not in view.ports_enabled(instance).outputs:
         found.ends[event] = "scope"
         return
     text = view.inset(instance, inset)
@@ -108,8 +108,7 @@ def _backward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
     if not members:
         found.ends[event] = "scope"
     for member in dict.fromkeys((m.channel, m.ssn) for m in members):
-        sender, out = view.channels[member[0]][0]
-        yield Link((sender, out, member[1]), event, instance, inset.serial, text)
+        yield Link((*view.sender(member[0]), member[1]), event, instance, inset.serial, text)
 
 
 def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
@@ -117,23 +116,25 @@ def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
     instance, port, ssn = event
     made = False
     ends: End | None = None
-    for channel, (receiver, into) in view.receivers.get((instance, port), ()):
-        enabled = view.outputs_enabled(receiver)
-        if into not in enabled.inputs or not enabled.outputs:
-            ends = ends or ("sink" if view.operators[receiver]["kind"] == "sink" else "scope")
+    receivers = view.receivers((instance, port))
+    for channel in receivers:
+        receiver = channel.receiver
+        enabled = view.ports_enabled(receiver)
+        if channel.port not in enabled.inputs or not enabled.outputs:
+            ends = ends or ("sink" if view.operator(receiver).kind == "sink" else "scope")
             continue
         reader = view.reader(receiver)
-        serials = reader.insets_of(channel, ssn)
+        serials = reader.insets_of(channel.name, ssn)
         for serial in serials:
             inset = reader.inset(serial)
             for out, number in reader.made_from(serial, sorted(enabled.outputs)):
                 made = True
                 text = "" if inset is None else view.inset(receiver, inset)
                 yield Link((receiver, out, Ssn(number)), event, receiver, serial, text)
-        if not serials and view.operators[receiver]["kind"] == "sink":
+        if not serials and view.operator(receiver).kind == "sink":
             ends = "sink"
     if not made:
-        if (instance, port) not in view.receivers:
+        if not receivers:
             found.ends[event] = "sink"
         elif ends is not None:
             found.ends[event] = ends
@@ -146,7 +147,7 @@ def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
 def _is_waited_for(view: LogView, event: Event) -> bool:
     """Whether something may still come of it: a receiver has not taken it, or has it in a set that is not done."""
     instance, port, ssn = event
-    needs = (view.reader(r).needs(c) for c, (r, _) in view.receivers.get((instance, port), ()))
+    needs = (view.reader(c.receiver).needs(c.name) for c in view.receivers((instance, port)))
     return any(ssn > need.position.ssn or ssn in need.members for need in needs)
 
 
@@ -154,11 +155,12 @@ def _ways_to(view: LogView, to: Port, direction: Direction) -> set[Port]:
     """The ports from which a way leads to `to` in this direction, `to` included."""
     found, todo = {to}, [to]
     while todo:
-        operator = todo.pop()[0]
-        for sender, receiver in view.channels.values():
+        instance = todo.pop()[0]
+        for channel in view.channels.values():
+            sender = (channel.sender, channel.out)
             if direction == "backward" and sender in found:
-                new = {(receiver[0], out) for out in view.operators[receiver[0]]["outputs"]} - found
-            elif direction == "forward" and receiver[0] == operator:
+                new = {(channel.receiver, out) for out in view.operator(channel.receiver).outputs} - found
+            elif direction == "forward" and channel.receiver == instance:
                 new = {sender} - found
             else:
                 continue

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 from logline.engine.image import Finished
 from logline.errors import BadName, LogError
+from logline.graph.instances import Channel, expand
 from logline.graph.lineage_paths import Enabled
+from logline.graph.record import OperatorRecord, graph_of
 from logline.names import (
     OUT,
     ChannelName,
@@ -20,15 +21,14 @@ from logline.names import (
     event_name,
     is_word,
     parse_events,
+    parse_port,
     port_name,
 )
 from logline.store.seam import Reader, Store
-from logline.store.tables import Record, enabled, inset_text
+from logline.store.tables import enabled, inset_text, record_in
 
 Port = tuple[InstanceName, PortName]
 Event = tuple[InstanceName, PortName, Ssn]
-Channel = tuple[Port, Port]
-"""From an output port to an input port."""
 
 
 class LogView:
@@ -36,10 +36,8 @@ class LogView:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        meta = store.meta()
-        if meta is None:
-            raise LogError("the log has not been used: start a pipeline on it first")
-        self.record: Record = meta.graph
+        self.record = record_in(store)
+        self.expansion = expand(graph_of(self.record))
         self._readers: dict[InstanceName, Reader] = {}
 
     def reader(self, instance: InstanceName) -> Reader:
@@ -52,70 +50,70 @@ class LogView:
         """The ports between which lineage is captured, by operator."""
         return enabled(self.record)
 
-    @cached_property
+    @property
     def channels(self) -> Mapping[ChannelName, Channel]:
         """Every channel with its two ends."""
-        return {
-            ChannelName(f"{a}.{out}>{b}.{port}"): (
-                (InstanceName(a), PortName(out)),
-                (InstanceName(b), PortName(port)),
-            )
-            for a, out, b, port in self.record["connections"]
-        }
+        return self.expansion.channels
 
-    @cached_property
-    def receivers(self) -> Mapping[Port, Sequence[tuple[ChannelName, Port]]]:
+    def sender(self, channel: ChannelName) -> Port:
+        """The output port from which the events of a channel come."""
+        found = self.channels[channel]
+        return found.sender, found.out
+
+    def receivers(self, port: Port) -> Sequence[Channel]:
         """Where the events of an output port go."""
-        found: dict[Port, list[tuple[ChannelName, Port]]] = {}
-        for name, (sender, receiver) in self.channels.items():
-            found.setdefault(sender, []).append((name, receiver))
-        return found
+        return self.expansion.out_of(*port)
 
     @cached_property
-    def rank(self) -> Mapping[str, int]:
-        """Operators in the order of the stream: senders before receivers."""
-        return {name: at for at, name in enumerate(self.operators)}
+    def rank(self) -> Mapping[InstanceName, int]:
+        """Instances in the order of the stream: senders before receivers."""
+        return {name: at for at, name in enumerate(self.expansion.instances)}
 
     @property
-    def operators(self) -> Mapping[str, Any]:
+    def operators(self) -> Mapping[OperatorName, OperatorRecord]:
         """What the log knows of each operator."""
-        found: Mapping[str, Any] = self.record["operators"]
-        return found
+        return self.record.operators
+
+    def operator(self, instance: InstanceName) -> OperatorRecord:
+        """What the log knows of the operator of an instance."""
+        return self.operators[self.expansion.operator_of(instance)]
 
     def traced_in(self, channel: ChannelName) -> bool:
         """Whether lineage is captured of what comes by this channel."""
-        receiver, port = self.channels[channel][1]
-        return port in self.outputs_enabled(receiver).inputs
+        found = self.channels[channel]
+        return found.port in self.ports_enabled(found.receiver).inputs
 
-    def outputs_enabled(self, instance: InstanceName) -> Enabled:
-        """The enabled ports of an operator."""
-        return self.enabled.get(OperatorName(instance), Enabled(frozenset(), frozenset()))
+    def ports_enabled(self, instance: InstanceName) -> Enabled:
+        """The ports of an instance between which lineage is captured."""
+        operator = self.expansion.operator_of(instance)
+        return self.enabled.get(operator, Enabled(frozenset(), frozenset()))
 
     def inset(self, instance: InstanceName, known: Finished) -> str:
         """A set as the log's tables show it."""
-        return str(known.id) if self.operators[instance]["stateless"] else inset_text(known.id, known.serial)
+        return str(known.id) if self.operator(instance).stateless else inset_text(known.id, known.serial)
 
     # ---- names -------------------------------------------------------------------------------------------
 
     def port(self, text: str) -> Port:
         """`hourly`, or `hourly.late`."""
-        operator, _, port = text.strip().partition(".")
-        self._check(operator, port or OUT)
-        return InstanceName(operator), PortName(port or OUT)
+        instance, port = parse_port(text)
+        self._check(instance, port)
+        return instance, port
 
-    def _check(self, operator: str, port: str) -> None:
-        if operator not in self.operators:
-            raise BadName(f"there is no operator {operator!r}; there are {', '.join(self.operators)}")
-        ports = self.operators[operator]["outputs"]
+    def _check(self, instance: InstanceName, port: PortName) -> None:
+        if instance not in self.expansion.instances:
+            there = ", ".join(self.expansion.instances)
+            raise BadName(f"there is no operator {instance!r}; there are {there}")
+        ports = self.operator(instance).outputs
         if port not in ports:
             there = f"it has {', '.join(ports)}" if ports else "it has none"
-            raise BadName(f"operator {operator!r} has no output port {port!r}; {there}")
+            raise BadName(f"operator {instance!r} has no output port {port!r}; {there}")
 
     def events(self, asked: str | Iterable[str]) -> list[Event]:
         """The events that names, ranges (`hourly:12..40`) and ports (all that the log has of `hourly`) stand for."""
         found: dict[Event, None] = {}
         for text in [asked] if isinstance(asked, str) else asked:
-            if is_word(text.strip().replace(".", "")):
+            if is_word(text.strip().replace(".", "").replace("/", "")):
                 instance, port = self.port(text)
                 reader = self.reader(instance)
                 stored = reader.stored(port)

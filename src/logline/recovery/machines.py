@@ -16,7 +16,8 @@ from logline.engine.machine import Machine
 from logline.engine.operating import OperatorMachine
 from logline.engine.policy import Needed, Policy
 from logline.engine.reading import SourceMachine
-from logline.engine.spec import ChannelSpec, InstanceSpec
+from logline.engine.spec import InstanceSpec
+from logline.graph.instances import Channel
 from logline.graph.model import Policy as PolicyName
 from logline.recovery.pessimistic import Pessimistic
 
@@ -35,6 +36,6 @@ def janitor_for(spec: InstanceSpec, *, all_rest: bool = False) -> Janitor:
     return Janitor(spec, POLICIES[spec.policy](), needed, all_rest=all_rest)
 
 
-def needed(channel: ChannelSpec, needs: Needs) -> Needed:
+def needed(channel: Channel, needs: Needs) -> Needed:
     """What the receiver of a channel needs of it: its own policy knows."""
     return POLICIES[channel.policy].needed(needs)

@@ -22,7 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter, InputPartition
@@ -30,11 +30,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from logline.errors import BadName, LogError, OptionError
-from logline.names import OUT, InstanceName, PortName, event_name, port_name
+from logline.graph.record import schema_of
+from logline.names import InstanceName, OperatorName, PortName, event_name, parse_port, port_name
 from logline.spark.types import as_spark_arrow, cast
 from logline.store.address import find_store
 from logline.store.seam import Store
-from logline.store.tables import SCHEMAS, TABLES, port_schema, stored_events
+from logline.store.tables import SCHEMAS, TABLES, record_in, stored_events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,8 +59,7 @@ class Wanted:
 
     log: str
     table: str | None
-    instance: InstanceName
-    port: PortName
+    port: tuple[InstanceName, PortName] | None
     names: bool
 
     @classmethod
@@ -91,9 +91,11 @@ class Wanted:
                 raise OptionError(f"option 'table': there is no table {table!r}; there are {', '.join(TABLES)}")
             if "names" in given:
                 raise OptionError("option 'names' goes with 'port': the tables have the names of events anyway")
-            return cls(log, table, InstanceName(""), OUT, False)
-        operator, _, out = (port or "").partition(".")
-        return cls(log, None, InstanceName(operator), PortName(out or OUT), names)
+            return cls(log, table, None, False)
+        try:
+            return cls(log, None, parse_port(port), names)
+        except BadName as error:
+            raise OptionError(f"option 'port': {error}") from None
 
     def open(self) -> Store:
         """The log, to be closed after the call that needs it."""
@@ -107,13 +109,13 @@ class Wanted:
 
     def arrow_schema(self, store: Store) -> pa.Schema:
         """The columns, as Spark has them."""
-        if self.table is not None:
-            return SCHEMAS[self.table]
+        if self.port is None:
+            return SCHEMAS[self.table or ""]
         try:
-            schema = port_schema(graph_of(store), self.instance, self.port)
+            schema = schema_of(record_in(store), *self.port)
         except BadName as error:
             raise OptionError(f"option 'port': {error}") from None
-        return frame_schema(schema, port_name(self.instance, self.port), names=self.names)
+        return frame_schema(schema, port_name(*self.port), names=self.names)
 
 
 def frame_schema(schema: pa.Schema, where: str, *, names: bool) -> pa.Schema:
@@ -138,14 +140,6 @@ def frame_batches(
             fields = [*_NAMES, *batch.schema]
             batch = pa.RecordBatch.from_arrays([*own, *batch.columns], schema=pa.schema(fields))
         yield cast(batch, schema)
-
-
-def graph_of(store: Store) -> Mapping[str, Any]:
-    """What the log remembers of its pipeline."""
-    meta = store.meta()
-    if meta is None:
-        raise LogError("the log has not been used: start a pipeline on it first")
-    return meta.graph
 
 
 class LogSource(DataSource):
@@ -177,9 +171,9 @@ class LogSource(DataSource):
 class Piece(InputPartition):
     """What one task reads: an operator's part of a table, or a run of events."""
 
-    def __init__(self, operator: str, first: int = 1, last: int = 0) -> None:
-        super().__init__((operator, first, last))
-        self.operator = operator
+    def __init__(self, of: OperatorName | InstanceName, first: int = 1, last: int = 0) -> None:
+        super().__init__((of, first, last))
+        self.of = of
         self.first = first
         self.last = last
 
@@ -193,23 +187,24 @@ class LogReader(DataSourceReader):
     def partitions(self) -> Sequence[Piece]:
         wanted = self.wanted
         with closing(wanted.open()) as store:
-            if wanted.table is not None:
-                return [Piece(name) for name in graph_of(store)["operators"]]
-            head = store.read(wanted.instance).head(wanted.port)
+            if wanted.port is None:
+                return [Piece(name) for name in record_in(store).operators]
+            instance, port = wanted.port
+            head = store.read(instance).head(port)
             count = head.last - head.base + 1
             # Events that are not collected lie anywhere between base and last; the bytes of all bound theirs.
             pieces = max(1, min(count, -(-head.total // TASK_BYTES)))
             bounds = [head.base + count * k // pieces for k in range(pieces + 1)]
-            return [Piece(wanted.instance, bounds[k], bounds[k + 1] - 1) for k in range(pieces)]
+            return [Piece(instance, bounds[k], bounds[k + 1] - 1) for k in range(pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Piece)
         wanted = self.wanted
         with closing(wanted.open()) as store:
             schema = wanted.arrow_schema(store)
-            if wanted.table is not None:
-                table = TABLES[wanted.table](store, graph_of(store), only=[partition.operator])
+            if wanted.port is None:
+                table = TABLES[wanted.table or ""](store, record_in(store), only=[partition.of])
                 yield from table.to_batches()
                 return
             span = (partition.first, partition.last)
-            yield from frame_batches(store, wanted.instance, wanted.port, schema, names=wanted.names, span=span)
+            yield from frame_batches(store, *wanted.port, schema, names=wanted.names, span=span)

@@ -8,12 +8,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from logline.errors import DefinitionError
-from logline.names import OUT, InstanceName, PortName, port_name
-from logline.spark.datasource import FORMAT, frame_batches, frame_schema, graph_of, register
+from logline.graph.record import schema_of
+from logline.names import parse_port, port_name
+from logline.spark.datasource import FORMAT, frame_batches, frame_schema, register
 from logline.spark.types import to_frame
 from logline.store.memory import MemoryStore
 from logline.store.seam import Store
-from logline.store.tables import port_schema
+from logline.store.tables import record_in
 
 
 def frame(store: Store, url: str, spark: Any, port: str, *, names: bool = False) -> DataFrame:
@@ -23,9 +24,8 @@ def frame(store: Store, url: str, spark: Any, port: str, *, names: bool = False)
     """
     if not isinstance(spark, SparkSession):
         raise DefinitionError(f"frame(): {spark!r} is not a SparkSession: write log.frame(spark, port)")
-    operator, _, out = port.partition(".")
-    instance, out = InstanceName(operator), PortName(out or OUT)
-    schema = frame_schema(port_schema(graph_of(store), instance, out), port_name(instance, out), names=names)
+    instance, out = parse_port(port)
+    schema = frame_schema(schema_of(record_in(store), instance, out), port_name(instance, out), names=names)
     if isinstance(store, MemoryStore):
         span = (1, store.read(instance).head(out).last)
         batches = frame_batches(store, instance, out, schema, names=names, span=span)

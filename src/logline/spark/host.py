@@ -25,7 +25,6 @@ from pyspark.sql import SparkSession
 
 from logline.errors import PipelineFailed
 from logline.graph.shipping import ship
-from logline.names import InstanceName
 from logline.runtime.hosts.processes import outcome
 from logline.runtime.hosts.seam import Ended, Group, Hear
 from logline.runtime.hosts.seam import Order as Command
@@ -86,7 +85,7 @@ class SparkHost:
         self._hearing = threading.Lock()
         self._received = 0
         self._bell, self._over = threading.Event(), threading.Event()
-        self._unlisten = store.on_bell(InstanceName(REPORTS), self._bell.set)
+        self._unlisten = store.on_bell(REPORTS, self._bell.set)
         _hush(spark)
         self._thread = threading.Thread(target=self._listen, name="logline-spark", daemon=True)
         self._thread.start()

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from logline.graph.shipping import ship
-from logline.names import InstanceName, PartitionName
+from logline.names import BoxName, PartitionName
 from logline.runtime.control.supervisor import Supervisor, back_off
 from logline.runtime.hosts.parent import die_with_parent, new_chance
 from logline.runtime.hosts.worker import work
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from logline.runtime.lives.inline import InlineEngine
     from logline.store.seam import Store
 
-REPORTS = "@reports"
+REPORTS = BoxName("@reports")
 """The box in which the driver hears its tasks."""
 LIFE = "logline.life"
 """The local property of a Spark job that says how often its group has died before."""
@@ -62,9 +62,9 @@ class Order:
     folder: str
 
 
-def orders_box(group: str) -> str:
+def orders_box(group: str) -> BoxName:
     """The box of a group."""
-    return f"@group/{group}"
+    return BoxName(f"@group/{group}")
 
 
 def outcome_of(order: Order) -> Callable[[Iterable[Any]], Iterator[str]]:
@@ -197,7 +197,7 @@ def _obey(store: Store, group: str, engine: InlineEngine) -> Callable[[], None]:
     """Hears orders until the life is over; those of an earlier life of the same run hold too."""
     box = store.mail(orders_box(group))
     bell, over = threading.Event(), threading.Event()
-    unlisten = store.on_bell(InstanceName(orders_box(group)), bell.set)
+    unlisten = store.on_bell(orders_box(group), bell.set)
 
     def hear() -> None:
         while not over.is_set():

@@ -31,7 +31,10 @@ from logline.engine.image import (
     own_id,
 )
 from logline.errors import Collected, EngineError, Fenced, LogInUse
+from logline.graph.record import from_plain, to_plain
 from logline.names import (
+    BellName,
+    BoxName,
     ChannelName,
     Incarnation,
     InsetId,
@@ -342,7 +345,7 @@ class MemoryMailbox:
         """Appends, then rings."""
         with self._store.lock:
             self._store.boxes.setdefault(self._box, []).append(msgspec.json.encode(message))
-        self._store.ring(InstanceName(self._box))
+        self._store.ring(BoxName(self._box))
 
     def receive(self) -> list[dict[str, Any]]:
         """What this object has not seen; after a drop it is another list."""
@@ -370,7 +373,7 @@ class MemoryStore:
         self.lock = threading.RLock()
         self.holder: str | None = None
         self._journals: dict[InstanceName, _Data] = {}
-        self._bells: dict[InstanceName, list[Callable[[], None]]] = {}
+        self._bells: dict[BellName, list[Callable[[], None]]] = {}
         self._meta: bytes | None = None
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self.boxes: dict[str, list[bytes]] = {}
@@ -400,14 +403,14 @@ class MemoryStore:
         with self.lock:
             return list(self._journals)
 
-    def ring(self, instance: InstanceName) -> None:
+    def ring(self, whom: BellName) -> None:
         """Calls whoever listens."""
-        for heard in tuple(self._bells.get(instance, ())):
+        for heard in tuple(self._bells.get(whom, ())):
             heard()
 
-    def on_bell(self, instance: InstanceName, heard: Callable[[], None]) -> Callable[[], None]:
+    def on_bell(self, whom: BellName, heard: Callable[[], None]) -> Callable[[], None]:
         """Listens."""
-        listeners = self._bells.setdefault(instance, [])
+        listeners = self._bells.setdefault(whom, [])
         listeners.append(heard)
         return lambda: listeners.remove(heard)
 
@@ -437,11 +440,14 @@ class MemoryStore:
 
     def meta(self) -> Meta | None:
         """The pipeline this log belongs to."""
-        return None if self._meta is None else msgspec.json.decode(self._meta, type=Meta)
+        if self._meta is None:
+            return None
+        pipeline, graph = msgspec.json.decode(self._meta)
+        return Meta(pipeline, from_plain(graph))
 
     def set_meta(self, meta: Meta) -> None:
         """Remembered for the next run."""
-        self._meta = msgspec.json.encode(meta)
+        self._meta = msgspec.json.encode((meta.pipeline, to_plain(meta.graph)))
 
     def put_status(self, group: str, status: Mapping[str, Any]) -> None:
         """The newest status of a group."""

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from logline.engine.image import Answer, Finished, Head, Image, Needs, Output, Step, Taken
-from logline.names import ChannelName, Incarnation, InstanceName, LogId, PortName, Serial, Ssn
+from logline.graph.record import GraphRecord
+from logline.names import BellName, ChannelName, Incarnation, InstanceName, LogId, PortName, Serial, Ssn
 
 
 class Journal(Protocol):
@@ -156,8 +157,7 @@ class Meta(NamedTuple):
     """What the log knows of the pipeline as a whole."""
 
     pipeline: str
-    graph: Mapping[str, Any]
-    """The record of the graph that `graph.evolve` compares."""
+    graph: GraphRecord
 
 
 class Store(Protocol):
@@ -174,9 +174,9 @@ class Store(Protocol):
     def instances(self) -> Sequence[InstanceName]:
         """The journals there are."""
 
-    def ring(self, instance: InstanceName) -> None: ...
+    def ring(self, whom: BellName) -> None: ...
 
-    def on_bell(self, instance: InstanceName, heard: Callable[[], None]) -> Callable[[], None]:
+    def on_bell(self, whom: BellName, heard: Callable[[], None]) -> Callable[[], None]:
         """Calls `heard` when the bell rings; returns how to stop that. A bell may be lost."""
 
     def bell(self, instance: InstanceName) -> Bell | None:

@@ -13,10 +13,9 @@ A table is a look at journals that may go on growing: each row is true of some i
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
@@ -25,9 +24,10 @@ import pyarrow as pa
 from logline.engine import codec
 from logline.engine.image import Image, Member, Output, Position, Progress, own_id
 from logline.engine.spec import write_port
-from logline.errors import BadName, Collected
+from logline.errors import Collected, LogError
+from logline.graph.instances import Expansion, InstanceNode, expand
 from logline.graph.lineage_paths import Enabled, enabled_ports
-from logline.graph.model import Connection, Graph, Node, Scope
+from logline.graph.record import GraphRecord, OperatorRecord, graph_of
 from logline.names import (
     OUT,
     ChannelName,
@@ -42,10 +42,6 @@ from logline.names import (
     event_name,
 )
 from logline.store.seam import Reader, Store
-
-Record = Mapping[str, Any]
-"""What `Meta.graph` holds: `graph.evolve.record`, the texts of the read actions under "actions", and the exact schema
-of each port under "schemas"."""
 
 _TEXT = pa.string()
 EVENT_LOG = pa.schema(
@@ -67,107 +63,109 @@ STATE = pa.schema([(c, _TEXT) for c in ("state_id", "op_id", "state")])
 EVENT_LINEAGE = pa.schema([(c, _TEXT) for c in ("event_id", "send_op", "send_port", "inset_id")])
 
 
-def event_log(store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table:
+def event_log(store: Store, record: GraphRecord, only: Collection[str] | None = None) -> pa.Table:
     """Every event on every connection with its status and input set; reads and writes among them."""
     rows: list[tuple[Any, ...]] = []
-    for name, known in _operators(record, only):
-        instance = InstanceName(name)
-        reader = store.read(instance)
-        if _stages(known):
-            for partition, progress in _reads(reader, record, name):
+    expansion = expand(graph_of(record))
+    for instance, known in _instances(record, expansion, only):
+        reader, op = store.read(instance.name), instance.operator
+        if known.stages:
+            for partition, progress in _reads(reader, record, instance):
                 if progress.status != "incomplete":
                     status = "done" if progress.status == "done" else "undone"
-                    action = _action(name, partition, progress)
-                    rows.append((action, status, name, partition, name, None, None))
-        for port in known["outputs"]:
+                    action = _action(instance.name, partition, progress)
+                    rows.append((action, status, op, partition, op, None, None))
+        for port in known.outputs:
             # The sender first: what it has now, its receivers can only have taken meanwhile.
-            events = _events(reader, PortName(port))
-            for sender, out, receiver, into in record["connections"]:
-                if (sender, out) == (name, port):
-                    sets = Sets(store, record, InstanceName(receiver))
-                    channel = ChannelName(f"{sender}.{out}>{receiver}.{into}")
-                    for event in events:
-                        event_id = event_name(instance, event.port, event.ssn)
-                        for status, inset in sets.of(channel, event.ssn):
-                            rows.append((event_id, status, name, port, receiver, into, inset))
+            events = _events(reader, port)
+            for channel in expansion.out_of(instance.name, port):
+                receiver = expansion.operator_of(channel.receiver)
+                sets = sets_of(store, record.operators[receiver], channel.receiver)
+                for event in events:
+                    event_id = event_name(instance.name, event.port, event.ssn)
+                    for status, inset in sets.of(channel.name, event.ssn):
+                        rows.append((event_id, status, op, port, receiver, channel.port, inset))
         for target, event in _writes(reader, known):
             done = event.ssn <= reader.image().written.get(target, 0)
-            event_id = event_name(instance, event.port, event.ssn)
-            rows.append((event_id, "done" if done else "undone", name, None, name, target, None))
+            event_id = event_name(instance.name, event.port, event.ssn)
+            rows.append((event_id, "done" if done else "undone", op, None, op, target, None))
     return _table(rows, EVENT_LOG)
 
 
-def event_data(store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table:
+def event_data(store: Store, record: GraphRecord, only: Collection[str] | None = None) -> pa.Table:
     """The payload of every event and write action that is not collected, as an Arrow IPC stream.
 
     The effect of a read that is not replayable is staged on the port itself: its row has a reference.
     """
     rows: list[tuple[Any, ...]] = []
-    for name, known in _operators(record, only):
-        reader = store.read(InstanceName(name))
-        if _stages(known):
-            for partition, progress in _reads(reader, record, name):
+    for instance, known in _instances(record, expand(graph_of(record)), only):
+        reader = store.read(instance.name)
+        if known.stages:
+            for partition, progress in _reads(reader, record, instance):
                 if progress.status == "complete":
-                    first = event_name(InstanceName(name), OUT, Ssn(reader.head(OUT).last + 1))
+                    action = _action(instance.name, partition, progress)
+                    first = event_name(instance.name, OUT, Ssn(reader.head(OUT).last + 1))
                     header = json.dumps({"effect": f"{first}..{progress.until}"})
-                    rows.append((_action(name, partition, progress), name, None, None, None, header, None))
-        for port in known["outputs"]:
-            rows += (_data_row(name, port, event) for event in _events(reader, PortName(port)))
-        rows += (_data_row(name, None, event) for _, event in _writes(reader, known))
+                    rows.append((action, instance.operator, None, None, None, header, None))
+        for port in known.outputs:
+            rows += (_data_row(instance, port, event) for event in _events(reader, port))
+        rows += (_data_row(instance, None, event) for _, event in _writes(reader, known))
     return _table(rows, EVENT_DATA)
 
 
-def read_action(store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table:
+def read_action(store: Store, record: GraphRecord, only: Collection[str] | None = None) -> pa.Table:
     """The latest read action of each connection (partition) of a source."""
     rows = []
-    for name, _ in _operators(record, only):
-        texts = record.get("actions", {}).get(name, {})
-        for partition, progress in _reads(store.read(InstanceName(name)), record, name):
+    for instance, _ in _instances(record, expand(graph_of(record)), only):
+        texts = record.actions.get(instance.operator, {})
+        for partition, progress in _reads(store.read(instance.name), record, instance):
             status = "incomplete" if progress.status == "incomplete" else "complete"
-            action = _action(name, partition, progress)
-            rows.append((action, status, name, partition, texts.get(partition)))
+            action = _action(instance.name, partition, progress)
+            rows.append((action, status, instance.operator, partition, texts.get(partition)))
     return _table(rows, READ_ACTION)
 
 
-def state(store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table:
+def state(store: Store, record: GraphRecord, only: Collection[str] | None = None) -> pa.Table:
     """The latest global state of each operator that has one, as JSON; of a source, its offsets."""
     rows = []
-    for name, known in _operators(record, only):
-        reader = store.read(InstanceName(name))
+    for instance, known in _instances(record, expand(graph_of(record)), only):
+        reader = store.read(instance.name)
         image = reader.image()
         text = None
-        if known["read"] is not None:
-            offsets = {p: _offset(image, known, progress) for p, progress in _reads(reader, record, name)}
+        if known.read is not None:
+            offsets = {p: _offset(image, known, progress) for p, progress in _reads(reader, record, instance)}
             text = json.dumps(offsets, default=str) if offsets else None
         elif image.state is not None:
             text = _state_text(image.state)
         if text is not None:
-            rows.append((f"{name}:s", name, text))
+            rows.append((f"{instance.name}:s", instance.operator, text))
     return _table(rows, STATE)
 
 
-def event_lineage(store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table:
+def event_lineage(store: Store, record: GraphRecord, only: Collection[str] | None = None) -> pa.Table:
     """Which input set an output event was made from, where lineage is captured (LOG.io 3.1 and 7.3)."""
     rows = []
-    for name, ports in enabled(record).items():
-        if not ports.inputs or not ports.outputs or (only is not None and name not in only):
+    expansion, captured = expand(graph_of(record)), enabled(record)
+    for instance, known in _instances(record, expansion, only):
+        ports = captured.get(instance.operator)
+        if ports is None or not ports.inputs or not ports.outputs:
             continue
-        reader = store.read(InstanceName(name))
+        reader = store.read(instance.name)
         events = [e for port in sorted(ports.outputs) for e in _events(reader, port) if e.serial]
-        sets = Sets(store, record, InstanceName(name))
-        traced = {c for c, port in sets.ports.items() if port in ports.inputs}
+        sets = sets_of(store, known, instance.name)
+        traced = {channel.name for channel in expansion.into(instance.name) if channel.port in ports.inputs}
         for event in events:
             inset = sets.traced(event.serial, traced)
             if inset is not None:
-                event_id = event_name(InstanceName(name), event.port, event.ssn)
-                rows.append((event_id, name, event.port, inset))
+                event_id = event_name(instance.name, event.port, event.ssn)
+                rows.append((event_id, instance.operator, event.port, inset))
     return _table(rows, EVENT_LINEAGE)
 
 
 class MakeTable(Protocol):
     """Makes one of the tables; `only` restricts it to the rows that have these operators as their sender."""
 
-    def __call__(self, store: Store, record: Record, only: Collection[str] | None = None) -> pa.Table: ...
+    def __call__(self, store: Store, record: GraphRecord, only: Collection[str] | None = None) -> pa.Table: ...
 
 
 TABLES: Mapping[str, MakeTable] = {
@@ -188,24 +186,6 @@ SCHEMAS: Mapping[str, pa.Schema] = {
 }
 
 
-def schemas_record(outputs: Mapping[OperatorName, Mapping[PortName, pa.Schema]]) -> dict[str, dict[str, str]]:
-    """The schemas of all ports as `Meta.graph` holds them: in Arrow's form, since a type's text can't be read."""
-    return {
-        str(name): {str(port): base64.b64encode(schema.serialize()).decode() for port, schema in ports.items()}
-        for name, ports in outputs.items()
-    }
-
-
-def port_schema(record: Record, name: str, port: str) -> pa.Schema:
-    """The schema of a port; BadName says which operators and ports there are."""
-    operators = record["operators"]
-    if name not in operators:
-        raise BadName(f"there is no operator {name!r}; there are {', '.join(operators)}")
-    if port not in operators[name]["outputs"]:
-        raise BadName(f"{name!r} has no port {port!r}; it has {', '.join(operators[name]['outputs'])}")
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record["schemas"][name][port])))
-
-
 def inset_text(inset: InsetId, serial: Serial) -> str:
     """A set as the tables show it: `2010-10-02T05:00:00+00:00#1`. Within an operator the serial is unique."""
     return f"{_id_text(inset)}#{serial}"
@@ -220,16 +200,10 @@ def _id_text(inset: InsetId) -> str:
 class Sets:
     """The input sets of one receiver, open and done, and how far it is on each channel."""
 
-    def __init__(self, store: Store, record: Record, receiver: InstanceName) -> None:
-        self.stateless: bool = record["operators"][receiver]["stateless"]
-        self.ports = {
-            ChannelName(f"{sender}.{out}>{to}.{port}"): PortName(port)
-            for sender, out, to, port in record["connections"]
-            if to == receiver
-        }
+    def __init__(self, reader: Reader, *, stateless: bool) -> None:
+        self.stateless = stateless
         self._by_event: dict[tuple[ChannelName, Ssn], dict[Serial, tuple[str, str]]] = {}
         self._members: dict[Serial, tuple[str, Sequence[Member]]] = {}
-        reader = store.read(receiver)
         # In this order: a set that is finished in between is in both, and done; in the other one it would be
         # in neither.
         image = reader.image()
@@ -265,6 +239,11 @@ class Sets:
         return text if any(member.channel in channels for member in members) else None
 
 
+def sets_of(store: Store, known: OperatorRecord, instance: InstanceName) -> Sets:
+    """The input sets of an instance of that operator."""
+    return Sets(store.read(instance), stateless=known.stateless)
+
+
 def stored_events(reader: Reader, port: PortName, first: int = 1, last: int | None = None) -> Iterator[Output]:
     """The port's events that are visible and not collected, the end left out; `first` to `last` of them."""
     for ssn in reader.stored(port):
@@ -282,15 +261,15 @@ def _events(reader: Reader, port: PortName) -> list[Output]:
     return list(stored_events(reader, port))
 
 
-def _writes(reader: Reader, known: Record) -> Iterator[tuple[TargetName, Output]]:
-    for target in known["targets"]:
-        for event in _events(reader, write_port(TargetName(target))):
-            yield TargetName(target), event
+def _writes(reader: Reader, known: OperatorRecord) -> Iterator[tuple[TargetName, Output]]:
+    for target in known.targets:
+        for event in _events(reader, write_port(target)):
+            yield target, event
 
 
-def _data_row(name: str, port: str | None, event: Output) -> tuple[Any, ...]:
-    event_id = event_name(InstanceName(name), event.port, event.ssn)
-    return event_id, name, port, event.rows, event.nbytes, None, _ipc(event.payload)
+def _data_row(instance: InstanceNode, port: PortName | None, event: Output) -> tuple[Any, ...]:
+    event_id = event_name(instance.name, event.port, event.ssn)
+    return event_id, instance.operator, port, event.rows, event.nbytes, None, _ipc(event.payload)
 
 
 def _ipc(batch: pa.RecordBatch) -> bytes:
@@ -303,27 +282,20 @@ def _ipc(batch: pa.RecordBatch) -> bytes:
 # ---- reads ----------------------------------------------------------------------------------------------
 
 
-def _stages(known: Record) -> bool:
-    """Whether its reads are staged (R9): neither replayable nor destructive."""
-    read = known["read"]
-    return read is not None and not read["replayable"] and not read["destructive"]
-
-
-def _reads(reader: Reader, record: Record, name: str) -> list[tuple[PartitionName, Progress]]:
+def _reads(reader: Reader, record: GraphRecord, instance: InstanceNode) -> list[tuple[PartitionName, Progress]]:
     """The current read of each partition; Algorithm 1 step 1: r is "incomplete" from the start."""
     reads = reader.image().reads
-    begun = list(record.get("actions", {}).get(name, ())) if reader.incarnation() else []
-    names = dict.fromkeys(map(PartitionName, (*begun, *reads)))
-    return [(name, reads.get(name, Progress())) for name in names]
+    begun = record.actions.get(instance.operator, {}) if reader.incarnation() else {}
+    return [(partition, reads.get(partition, Progress())) for partition in dict.fromkeys((*begun, *reads))]
 
 
-def _action(name: str, partition: PartitionName, progress: Progress) -> str:
-    return f"{name}.{partition}:r{progress.action}"
+def _action(instance: InstanceName, partition: PartitionName, progress: Progress) -> str:
+    return f"{instance}.{partition}:r{progress.action}"
 
 
-def _offset(image: Image, known: Record, progress: Progress) -> dict[str, Any]:
+def _offset(image: Image, known: OperatorRecord, progress: Progress) -> dict[str, Any]:
     found: dict[str, Any] = {"offset": None if progress.offset is None else codec.decode(progress.offset)}
-    if _stages(known) and progress.status == "complete":
+    if known.stages and progress.status == "complete":
         found |= {"shown": image.head(OUT).last, "until": progress.until}
     return found
 
@@ -336,48 +308,29 @@ def _state_text(raw: bytes) -> str:
         return json.dumps(repr(value))
 
 
-def _operators(record: Record, only: Collection[str] | None) -> list[tuple[str, Any]]:
-    return [(name, known) for name, known in record["operators"].items() if only is None or name in only]
+def _instances(
+    record: GraphRecord, expansion: Expansion, only: Collection[str] | None
+) -> Iterator[tuple[InstanceNode, OperatorRecord]]:
+    """The instances of the log, or of these operators."""
+    for instance in expansion.instances.values():
+        if only is None or instance.operator in only:
+            yield instance, record.operators[instance.operator]
 
 
-# ---- the graph ------------------------------------------------------------------------------------------
+# ---- the log as a whole -----------------------------------------------------------------------------------
 
 
-def enabled(record: Record) -> Mapping[OperatorName, Enabled]:
+def record_in(store: Store) -> GraphRecord:
+    """What the log knows of its pipeline; LogError if no pipeline has run on it."""
+    meta = store.meta()
+    if meta is None:
+        raise LogError("the log has not been used: start a pipeline on it first")
+    return meta.graph
+
+
+def enabled(record: GraphRecord) -> Mapping[OperatorName, Enabled]:
     """Where the log's scopes capture lineage."""
-    return enabled_ports(graph_of(record)) if record["scopes"] else {}
-
-
-def graph_of(record: Record) -> Graph:
-    """The pipeline's shape and scopes, as the log knows them; without its code."""
-    nodes = {
-        OperatorName(name): Node(
-            OperatorName(name),
-            None,
-            None,
-            tuple(PortName(port) for port in known["inputs"]),
-            {PortName(port): pa.schema([]) for port in known["outputs"]},
-        )
-        for name, known in record["operators"].items()
-    }
-    connections = tuple(
-        Connection(OperatorName(a), PortName(out), OperatorName(b), PortName(port))
-        for a, out, b, port in record["connections"]
-    )
-    scopes = tuple(
-        Scope(
-            _port(scope["start"]),
-            _port(scope["target"]),
-            None if scope["keep"] is None else timedelta(seconds=scope["keep"]),
-            scope.get("size"),
-        )
-        for scope in record["scopes"]
-    )
-    return Graph(record["pipeline"], nodes, connections, scopes)
-
-
-def _port(port: Sequence[str] | None) -> tuple[OperatorName, PortName] | None:
-    return None if port is None else (OperatorName(port[0]), PortName(port[1]))
+    return enabled_ports(graph_of(record)) if record.scopes else {}
 
 
 def _table(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

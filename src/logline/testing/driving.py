@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
@@ -31,15 +32,16 @@ from logline.engine.spec import Limits
 from logline.errors import BadName, DefinitionError
 from logline.graph.connector import Sink
 from logline.graph.durations import duration
-from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node, NodeOptions
+from logline.graph.instances import Channel
+from logline.graph.model import ERRORS_SCHEMA, Graph, Node, NodeOptions
 from logline.graph.operator import Operator, Tabular
 from logline.graph.options import resolve
 from logline.graph.schemas import schema, to_batches, to_table
 from logline.graph.shipping import check_shippable
 from logline.graph.validate import check_declared
-from logline.names import ERRORS, OUT, InstanceName, OperatorName, PortName, Serial, Ssn, TargetName
+from logline.names import ERRORS, OUT, InstanceName, OperatorName, PortName, Serial, Ssn, TargetName, instance_name
 from logline.runtime.lives.context import call_name
-from logline.runtime.lives.instances import instances_of
+from logline.runtime.lives.instances import Instance, instances_of
 from logline.store.memory import MemoryStore
 from logline.testing.stage import Stage
 
@@ -80,32 +82,53 @@ class _Twin:
         inputs = {port: self.schemas.get(port, pa.schema([])) for port in self.op.inputs}
         outputs = {PortName(p): schema(s) for p, s in self.op.schemas(inputs).items()} | {ERRORS: ERRORS_SCHEMA}
         node = Node(_OP, None, self.op, tuple(PortName(p) for p in inputs), outputs, self.sinks, self.options)
-        links = tuple(Connection(OperatorName(port), OUT, _OP, PortName(port)) for port in inputs)
-        graph = Graph("drive", {_OP: node}, links)
-        instances = instances_of(graph, self.store.log_id, limits=Limits(ack_after=0), collect=False)
-        self.stage = Stage(instances, self.store, now=micros(NOON), stubs=self.stubs)
+        graph = Graph("drive", {_OP: node}, ())
+        (alone,) = instances_of(graph, self.store.log_id, limits=Limits(ack_after=0), collect=False).values()
+        channels = tuple(Channel.between(_feeder(port), OUT, alone.spec.name, PortName(port)) for port in inputs)
+        fed = replace(alone, spec=replace(alone.spec, inputs=channels))
+        self.stage = Stage({fed.spec.name: fed}, self.store, now=micros(NOON), stubs=self.stubs)
         return self.stage
+
+    @property
+    def instance(self) -> Instance:
+        """The operator's one instance."""
+        (found,) = self.set_up().instances.values()
+        return found
+
+    def is_alive(self) -> bool:
+        """Whether the operator's life goes on."""
+        return self.set_up().lives[self.instance.spec.name].over is None
+
+    def crash(self) -> None:
+        """Kills its life; the next one begins with what was committed."""
+        stage = self.set_up()
+        stage.crash(self.instance.spec.name)
+        stage.run_until_idle()
 
     def send(self, port: str, batch: pa.RecordBatch | None) -> None:
         """An event on the feeder's journal; None is the end."""
         self._sent[port] += 1
         self._commits[port] += 1
         if port not in self._journals:
-            self._journals[port] = self.store.claim(InstanceName(port))
+            self._journals[port] = self.store.claim(_feeder(port))
         rows, nbytes = (0, 0) if batch is None else (batch.num_rows, batch.nbytes)
         event = Output(OUT, Ssn(self._sent[port]), batch, rows, nbytes, 0, Serial(0), end=batch is None)
         self._journals[port].commit(Step(number=self._commits[port], outputs=[event]))
         stage = self.set_up()
-        stage.lives[InstanceName(_OP)].stimuli.append(on.Bell())
+        stage.lives[self.instance.spec.name].stimuli.append(on.Bell())
         stage.run_until_idle()
 
     def out(self, port: str) -> pa.Table:
         """Everything on an output port so far."""
-        stage = self.set_up()
-        spec = stage.instances[InstanceName(_OP)]
-        declared = spec.payloads.schema_of(PortName(port))
-        events = self.store.read(InstanceName(_OP)).events(PortName(port), Ssn(0), limit=1 << 30, max_bytes=1 << 62)
+        declared = self.instance.payloads.schema_of(PortName(port))
+        reader = self.store.read(self.instance.spec.name)
+        events = reader.events(PortName(port), Ssn(0), limit=1 << 30, max_bytes=1 << 62)
         return pa.Table.from_batches([e.payload for e in events if not e.end], schema=declared)
+
+
+def _feeder(port: str) -> InstanceName:
+    """Who sends what the operator takes on that port."""
+    return instance_name(OperatorName(port))
 
 
 class Drive:
@@ -143,18 +166,14 @@ class Drive:
     def crash(self) -> Self:
         """Kills the operator's life; the next one begins with what was committed."""
         for twin in self._twins:
-            stage = twin.set_up()
-            stage.crash(_OP)
-            stage.run_until_idle()
+            twin.crash()
         return self._after("crash()")
 
     def _after(self, call: str) -> Self:
         self._calls.append(call)
         for twin in self._twins[1:]:
-            stage = twin.set_up()
-            if stage.lives[InstanceName(_OP)].over is None:
-                stage.crash(_OP)
-                stage.run_until_idle()
+            if twin.is_alive():
+                twin.crash()
         self._compare()
         return self
 
@@ -162,7 +181,7 @@ class Drive:
         if len(self._twins) == 1:
             return
         calm, crashing = self._twins
-        for port in (*calm.set_up().instances[InstanceName(_OP)].spec.ports, *calm.sinks):
+        for port in (*calm.instance.spec.ports, *calm.sinks):
             a, b = (self._table(twin, port) for twin in (calm, crashing))
             if not a.equals(b):
                 raise CrashDiffers(
@@ -180,7 +199,7 @@ class Drive:
 
     def out(self, port: str = "out") -> pa.Table:
         """Everything that was emitted on a port so far."""
-        known = self._twins[0].set_up().instances[InstanceName(_OP)].spec.ports
+        known = self._twins[0].instance.spec.ports
         if port not in known:
             raise BadName(f"the operator has no output port {port!r}: it has {', '.join(known)}")
         return self._twins[0].out(port)

@@ -26,7 +26,7 @@ from logline.graph.connector import Source
 from logline.graph.operator import Tabular
 from logline.graph.schemas import to_batches
 from logline.graph.validate import validate
-from logline.names import InstanceName, OperatorName, Ssn
+from logline.names import InstanceName, Ssn, parse_instance
 from logline.pipeline import Pipeline
 from logline.runtime.lives.instances import Instance, instances_of
 from logline.store.memory import MemoryStore
@@ -100,10 +100,11 @@ def run(p: Pipeline, inputs: Mapping[str, Sequence[Tabular | CRASH]]) -> dict[st
     def strike() -> None:
         while crashes:
             victim = crashes.pop()
-            if OperatorName(victim) not in graph.nodes:
+            if victim not in instances:
                 raise BadName(f"CRASH({victim!r}): the pipeline has no such operator")
-            if stage.lives[InstanceName(victim)].over is None:
-                stage.crash(victim)
+            name = parse_instance(victim)
+            if stage.lives[name].over is None:
+                stage.crash(name)
 
     stage.after_step = strike
     try:

@@ -153,13 +153,12 @@ class Stage:
         """`ctx.count` of every operator."""
         self.counters[metric] = self.counters.get(metric, 0) + n
 
-    def crash(self, name: str) -> None:
+    def crash(self, name: InstanceName) -> None:
         """Kills a life where it stands and starts the next one."""
-        known = InstanceName(name)
-        if self.lives[known].over is None:
-            self.lives[known].end("crashed")
+        if self.lives[name].over is None:
+            self.lives[name].end("crashed")
         self.wakes = [w for w in self.wakes if w[1].over is None]
-        self.lives[known] = StageLife(self, self.instances[known])
+        self.lives[name] = StageLife(self, self.instances[name])
 
     def run_until_idle(self) -> None:
         """Until nobody has anything to do at this time of the clock."""

@@ -10,7 +10,8 @@ from logline.engine import stimuli as on
 from logline.engine.image import Answer, Claim, Image, Member, Output
 from logline.engine.operating import OperatorMachine
 from logline.engine.results import Failure, Produced, Result
-from logline.engine.spec import ChannelSpec, InstanceSpec
+from logline.engine.spec import InstanceSpec
+from logline.graph.instances import Channel
 from logline.names import (
     ERRORS,
     IN,
@@ -21,7 +22,6 @@ from logline.names import (
     Serial,
     Ssn,
     TargetName,
-    channel_name,
 )
 from logline.recovery.machines import machine_for
 
@@ -31,9 +31,9 @@ SIZE = 10
 A = TypeVar("A", bound=do.Action)
 
 
-def channel(sender: InstanceName, receiver: InstanceName, out: PortName = OUT) -> ChannelSpec:
+def channel(sender: InstanceName, receiver: InstanceName, out: PortName = OUT) -> Channel:
     """From a port `out` to the port `in`."""
-    return ChannelSpec(channel_name(sender, out, receiver, IN), sender, out, receiver, IN)
+    return Channel.between(sender, out, receiver, IN)
 
 
 INPUT, OUTPUT = channel(UP, OP), channel(OP, DOWN)

@@ -5,7 +5,8 @@ from logline.engine import stimuli as on
 from logline.engine.image import Claim, Collection, Head, Image, Needs, Output, Position, Step, Taken
 from logline.engine.outbox import Outbox
 from logline.engine.results import Produced
-from logline.engine.spec import ChannelSpec, InstanceSpec, Limits
+from logline.engine.spec import InstanceSpec, Limits
+from logline.graph.instances import Channel
 from logline.names import (
     OUT,
     ChannelName,
@@ -15,7 +16,6 @@ from logline.names import (
     Serial,
     Ssn,
     TargetName,
-    channel_name,
 )
 from logline.recovery.machines import machine_for, needed
 
@@ -24,9 +24,9 @@ LATE, UNUSED = PortName("late"), PortName("unused")
 STORE = TargetName("store")
 
 
-def to(receiver: str, out: PortName = OUT) -> ChannelSpec:
+def to(receiver: str, out: PortName = OUT) -> Channel:
     name, port = InstanceName(receiver), PortName("in")
-    return ChannelSpec(channel_name(ORDERS, out, name, port), ORDERS, out, name, port)
+    return Channel.between(ORDERS, out, name, port)
 
 
 FAST, SLOW, LATE_ONE = to("fast"), to("slow"), to("fast", LATE)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from logline.engine.image import Image, Member, Needs, Output, Position, Segment, Step
 from logline.engine.retention import PARTS, Retention
-from logline.engine.spec import FOREVER, ChannelSpec, InstanceSpec, Retain
+from logline.engine.spec import FOREVER, InstanceSpec, Retain
+from logline.graph.instances import Channel
 from logline.names import IN, OUT, ChannelName, InstanceName, PortName, Serial, Ssn
 
 INTO = ChannelName("orders.out>hourly.in")
@@ -18,8 +19,8 @@ def spec(keep: Retain) -> InstanceSpec:
     hourly, store, orders = InstanceName("hourly"), InstanceName("store"), InstanceName("orders")
     return InstanceSpec(
         name=hourly,
-        inputs=(ChannelSpec(INTO, orders, OUT, hourly, IN),),
-        ports={OUT: (ChannelSpec(ON, hourly, OUT, store, IN),)},
+        inputs=(Channel(INTO, orders, OUT, hourly, IN),),
+        ports={OUT: (Channel(ON, hourly, OUT, store, IN),)},
         retain={OUT: keep},
         traced_in=frozenset({INTO}),
         traced_out=frozenset({OUT}),

@@ -23,7 +23,7 @@ def test_only_what_leads_to_the_operator_is_run_and_nothing_is_written() -> None
     ]
     found = sample_of(graph(nodes, "a>b b>c b>side c>s"), OperatorName("c"))
     assert list(found.nodes) == ["a", "b", "c"]
-    assert [c.channel for c in found.connections] == ["a.out>b.in", "b.out>c.in"]
+    assert [str(c) for c in found.connections] == ["a.out>b.in", "b.out>c.in"]
     target = found.nodes[OperatorName("b")].targets[TargetName("audit")]
     assert isinstance(target, Nowhere)
     target.write(pa.record_batch({"id": [1]}), 1, "b:1")

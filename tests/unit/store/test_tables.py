@@ -17,8 +17,8 @@ from tests.waiting import PATIENCE
 from logline.connectors import sinks, sources
 from logline.engine import codec
 from logline.engine.image import Collection, Finished, Member, Output, Position, Progress, Step
-from logline.graph.evolve import record
 from logline.graph.model import Graph, Scope
+from logline.graph.record import record_of
 from logline.names import (
     ChannelName,
     InsetId,
@@ -44,7 +44,7 @@ class Logged:
 
     def __init__(self, graph: Graph, **actions: dict[str, str]) -> None:
         self.store = MemoryStore()
-        self.store.set_meta(Meta(graph.name, {**record(graph), "actions": actions}))
+        self.store.set_meta(Meta(graph.name, msgspec.structs.replace(record_of(graph), actions=actions)))
         self.journals = {n: self.store.claim(InstanceName(n)) for n in graph.nodes}
         self.counts = dict.fromkeys(graph.nodes, 0)
 

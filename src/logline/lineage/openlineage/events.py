@@ -165,8 +165,10 @@ def _dataset(dataset: Dataset) -> Json:
 
 
 def _statistics(dataset: Dataset, counts: Counts, name: Literal["inputStatistics", "outputStatistics"]) -> Json:
-    moved = counts.get(dataset.counted)
-    if moved is None:
+    moved = [counts[at] for at in dataset.counted if at in counts]
+    if not moved:
         return {}
     make = facets.input_statistics if name == "inputStatistics" else facets.output_statistics
-    return {name: make(moved.rows, moved.nbytes)}
+    known = [one.rows for one in moved if one.rows is not None]
+    rows = sum(known) if len(known) == len(moved) else None
+    return {name: make(rows, sum(one.nbytes for one in moved))}

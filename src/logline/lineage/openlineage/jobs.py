@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from logline.engine.spec import write_port
 from logline.graph.dependencies import dependencies
+from logline.graph.instances import Expansion, expand
 from logline.graph.model import Graph, Node
 from logline.lineage.openlineage.facets import Field, How
-from logline.names import ERRORS, OUT, ChannelName, InstanceName, PortName, TargetName, port_name
+from logline.names import ERRORS, OUT, ChannelName, InstanceName, OperatorName, PortName, TargetName
 
 Port = tuple[InstanceName, PortName]
 
@@ -36,8 +37,8 @@ class Dataset:
     namespace: str
     name: str
     schema: pa.Schema | None
-    counted: Port | ChannelName
-    """The port that puts it out or, for what an operator takes, the channel by which it comes."""
+    counted: tuple[Port | ChannelName, ...]
+    """The ports that put it out or, for what an operator takes, the channels by which it comes; one per instance."""
     columns: Mapping[str, list[Field]] = field(default_factory=dict)
     """Of which columns of inputs its columns are made, as far as known."""
 
@@ -55,7 +56,8 @@ class Job:
 
 def operator_jobs(graph: Graph, namespace: str) -> dict[str, Job]:
     """A job per operator, by the operator's name."""
-    return {str(node.name): _job(graph, node, namespace) for node in graph.nodes.values()}
+    expansion = expand(graph)
+    return {str(node.name): _job(graph, expansion, node, namespace) for node in graph.nodes.values()}
 
 
 def pipeline_job(graph: Graph, jobs: Mapping[str, Job]) -> Job:
@@ -99,47 +101,59 @@ def _key(dataset: Dataset) -> tuple[str, str]:
 
 
 def _is_target(dataset: Dataset) -> bool:
-    return isinstance(dataset.counted, tuple) and dataset.counted[1].startswith("@")
+    return any(isinstance(counted, tuple) and counted[1].startswith("@") for counted in dataset.counted)
 
 
-def _job(graph: Graph, node: Node, namespace: str) -> Job:
-    name, instance = f"{graph.name}.{node.name}", InstanceName(node.name)
+def _ports(expansion: Expansion, node: Node, port: PortName) -> tuple[Port, ...]:
+    """This port of each instance of an operator."""
+    return tuple((instance.name, port) for instance in expansion.instances_of(node.name))
+
+
+def _dataset(graph: Graph, operator: OperatorName, port: PortName) -> str:
+    """The name of the dataset that an operator's output port is."""
+    return f"{graph.name}.{operator}.{port}"
+
+
+def _job(graph: Graph, expansion: Expansion, node: Node, namespace: str) -> Job:
+    name = f"{graph.name}.{node.name}"
     if node.source is not None:
         columns = node.outputs[OUT]
         outside = node.source.dataset() or (namespace, f"{name}.source")
-        read = Dataset(*outside, columns, (instance, OUT))
+        counted = _ports(expansion, node, OUT)
+        read = Dataset(*outside, columns, counted)
         same = {column: [Field(*outside, column, How.IDENTITY)] for column in columns.names}
-        put = Dataset(namespace, f"{graph.name}.{port_name(instance, OUT)}", columns, (instance, OUT), same)
-        return Job(name, (read,), (put,), ((instance, OUT),))
+        put = Dataset(namespace, _dataset(graph, node.name, OUT), columns, counted, same)
+        return Job(name, (read,), (put,), counted)
     ports = [port for port in node.outputs if port != ERRORS]
     outputs = [
         Dataset(
             namespace,
-            f"{graph.name}.{port_name(instance, port)}",
+            _dataset(graph, node.name, port),
             node.outputs[port],
-            (instance, port),
+            _ports(expansion, node, port),
             _columns(graph, node, namespace, set(node.outputs[port].names), first=port == ports[0]),
         )
         for port in ports
     ]
-    targets = [_target(graph, node, target, namespace) for target in node.targets]
+    targets = [_target(graph, expansion, node, target, namespace) for target in node.targets]
     inputs = {
         (c.sender, c.out): Dataset(
             namespace,
-            f"{graph.name}.{port_name(InstanceName(c.sender), c.out)}",
+            _dataset(graph, c.sender, c.out),
             graph.nodes[c.sender].outputs[c.out],
-            c.channel,
+            tuple(channel.name for channel in expansion.channels_of(c)),
         )
         for c in graph.into(node.name)
     }
-    counted = [d.counted for d in (*outputs, *targets) if isinstance(d.counted, tuple)]
-    return Job(name, tuple(inputs.values()), (*outputs, *targets), tuple(counted))
+    made = (*ports, *map(write_port, node.targets))
+    put_out = [one for port in made for one in _ports(expansion, node, port)]
+    return Job(name, tuple(inputs.values()), (*outputs, *targets), tuple(put_out))
 
 
-def _target(graph: Graph, node: Node, target: TargetName, namespace: str) -> Dataset:
+def _target(graph: Graph, expansion: Expansion, node: Node, target: TargetName, namespace: str) -> Dataset:
     """What a sink knows of its columns is of those that it writes; it has no others."""
     outside = node.targets[target].dataset() or (namespace, f"{graph.name}.{node.name}.target.{target}")
-    counted = (InstanceName(node.name), write_port(target))
+    counted = _ports(expansion, node, write_port(target))
     if node.kind != "sink":
         return Dataset(*outside, None, counted)
     columns = _columns(graph, node, namespace, None)
@@ -157,8 +171,7 @@ def _columns(
             continue
         for c in graph.into(node.name):
             if known.into in graph.nodes[c.sender].outputs[c.out].names:
-                dataset = f"{graph.name}.{port_name(InstanceName(c.sender), c.out)}"
-                one = Field(namespace, dataset, known.into, _HOW[known.how])
+                one = Field(namespace, _dataset(graph, c.sender, c.out), known.into, _HOW[known.how])
                 if one not in found.setdefault(known.out, []):
                     found[known.out].append(one)
     return found

@@ -7,14 +7,15 @@ that does not run, the next run finds the retried set due.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
 from logline.engine.error_resolution import drop_step, retry_step
 from logline.engine.image import Image, Output, Step
 from logline.errors import BadName, Collected, Fenced, LogError
+from logline.graph.instances import Expansion, expand
+from logline.graph.record import GraphRecord, graph_of
 from logline.names import ERRORS, EventRange, InstanceName, event_name, parse_events
 from logline.store.seam import Store
 
@@ -25,16 +26,21 @@ def parse_error(store: Store, event: str) -> EventRange:
     """The name of one event on a port `errors`, as `enrich.errors:3`."""
     wanted = parse_events(event)
     meta = store.meta()
-    operators = {} if meta is None else meta.graph["operators"]
-    if wanted.instance not in operators or ERRORS not in operators[wanted.instance]["outputs"]:
-        known = ", ".join(name for name, one in operators.items() if ERRORS in one["outputs"])
-        raise BadName(f"there is no port {wanted.instance}.{ERRORS}; operators that have one are {known}")
+    known = [] if meta is None else _with_errors(meta.graph)
+    if wanted.instance not in known:
+        there = ", ".join(known)
+        raise BadName(f"there is no port {wanted.instance}.{ERRORS}; operators that have one are {there}")
     if wanted.port != ERRORS or wanted.first != wanted.last:
         raise BadName(
             f"{event!r} is not one event on a port 'errors': they are named as {wanted.instance}.{ERRORS}:1, "
             "and log.errors() or `logline errors LOG` lists them"
         )
     return wanted
+
+
+def _with_errors(record: GraphRecord) -> list[InstanceName]:
+    instances = expand(graph_of(record)).instances.values()
+    return [one.name for one in instances if ERRORS in record.operators[one.operator].outputs]
 
 
 def is_open(store: Store, event: str, what: What) -> bool:
@@ -99,24 +105,26 @@ def _step(store: Store, instance: InstanceName, error: Output, what: What, image
         return drop_step(image, instance, error)
     meta = store.meta()
     assert meta is not None
-    stateless: bool = meta.graph["operators"][instance]["stateless"]
+    expansion = expand(graph_of(meta.graph))
+    stateless = meta.graph.operators[expansion.operator_of(instance)].stateless
     step = retry_step(image, instance, error, stateless=stateless)
     if stateless and error.serial not in image.sets and not step.empty:
-        _check_rows(meta.graph, instance, event_name(instance, ERRORS, error.ssn), error.payload)
+        _check_rows(meta.graph, expansion, instance, event_name(instance, ERRORS, error.ssn), error.payload)
     return step
 
 
-def _check_rows(record: Mapping[str, Any], instance: InstanceName, name: str, error: pa.RecordBatch) -> None:
+def _check_rows(
+    record: GraphRecord, expansion: Expansion, instance: InstanceName, name: str, error: pa.RecordBatch
+) -> None:
     """Rejected rows go in again: they must look like what the operator takes."""
     data = error.column("data")[0].as_py()
     columns = None
     if data is not None:
-        columns = [[field.name, str(field.type)] for field in pa.ipc.open_stream(data).schema]
-    for sender, out, receiver, _ in record["connections"]:
-        if receiver == instance:
-            taken = [column[:2] for column in record["operators"][sender]["outputs"][out]]
-            if columns != taken:
-                raise LogError(
-                    f"{name} can't be retried: the rejected rows don't have the columns that {instance!r} takes; "
-                    "read them with `logline show`, or drop it"
-                )
+        columns = [(field.name, str(field.type)) for field in pa.ipc.open_stream(data).schema]
+    for channel in expansion.into(instance):
+        sender = record.operators[expansion.operator_of(channel.sender)]
+        if columns != [(column.name, column.type) for column in sender.outputs[channel.out]]:
+            raise LogError(
+                f"{name} can't be retried: the rejected rows don't have the columns that {instance!r} takes; "
+                "read them with `logline show`, or drop it"
+            )

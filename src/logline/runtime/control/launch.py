@@ -11,16 +11,19 @@ import sys
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+import msgspec
 import pyarrow as pa
 
 from logline.engine.image import Position, Step
 from logline.errors import LogError, PipelineChanged
 from logline.graph.authored import FILE_MODULE
-from logline.graph.evolve import compare, record
+from logline.graph.evolve import compare
 from logline.graph.groups import Grouping, group
-from logline.graph.model import Connection, Graph
+from logline.graph.instances import Channel
+from logline.graph.model import Graph
+from logline.graph.record import GraphRecord, record_of
 from logline.lineage.openlineage.settings import OpenLineage
 from logline.names import InstanceName, OperatorName, PortName, Ssn, event_name
 from logline.runtime.control.engine import Engine
@@ -30,13 +33,12 @@ from logline.runtime.hosts.processes import ProcessHost
 from logline.runtime.hosts.seam import Group, Host
 from logline.runtime.hosts.threads import ThreadHost
 from logline.runtime.lives.inline import InlineEngine
-from logline.runtime.lives.instances import Instance, instances_of
+from logline.runtime.lives.instances import Instance, instances_of, of_operator
 from logline.runtime.log.log import Log
 from logline.runtime.log.log_status import DRIVER
 from logline.store.address import find_store, open_store
 from logline.store.memory import MemoryStore
 from logline.store.seam import Lease, Meta, Store
-from logline.store.tables import schemas_record
 
 Resume = Literal["auto", "never", "must"]
 
@@ -125,7 +127,7 @@ def on_hosts(
 ) -> list[tuple[Group, Host]]:
     """Each group with the host on which it lives."""
     return [
-        (Group(name, {InstanceName(m): instances[InstanceName(m)] for m in members}), where)
+        (Group(name, {one.spec.name: one for m in members for one in of_operator(instances, m)}), where)
         for groups, where in ((grouping.groups, host), (grouping.on_driver, driver))
         for name, members in groups.items()
     ]
@@ -143,25 +145,23 @@ def preview(graph: Graph, operator: OperatorName, port: PortName, rows: int) -> 
     instances = instances_of(graph, store.log_id, collect=False)
     with Run(graph, instances, Log(store, None), InlineEngine(instances, store)) as run:
         run.wait()
-    reader = store.read(InstanceName(operator))
-    batches = [output.payload for output in reader.pick(port, reader.stored(port)) if not output.end]
+    readers = [store.read(one.spec.name) for one in of_operator(instances, operator)]
+    batches = [o.payload for reader in readers for o in reader.pick(port, reader.stored(port)) if not o.end]
     table = pa.Table.from_batches(batches, schema=graph.nodes[operator].outputs[port])
     return table.slice(0, rows)
 
 
 def meta_of(graph: Graph, instances: Mapping[InstanceName, Instance]) -> Meta:
     """What the log remembers of the pipeline: its graph, and for those who read the log the texts of its read
-    actions, the schemas of its ports, and which of them nobody may collect."""
+    actions and the ports that nobody may collect."""
     actions = {
-        name: {p: part.source.describe(p) for p in part.spec.partitions}
-        for name, part in instances.items()
+        part.operator: {p: part.source.describe(p) for p in part.spec.partitions}
+        for part in instances.values()
         if part.source is not None
     }
-    schemas = schemas_record({name: node.outputs for name, node in graph.nodes.items()})
-    keep = {name: sorted(part.spec.keep) for name, part in instances.items()}
-    return Meta(
-        graph.name, {**record(graph), "actions": actions, "schemas": schemas, "keep": keep, "script": _script()}
-    )
+    keep = {part.operator: tuple(sorted(part.spec.keep)) for part in instances.values()}
+    record = msgspec.structs.replace(record_of(graph), actions=actions, keep=keep, script=_script())
+    return Meta(graph.name, record)
 
 
 def _script() -> str | None:
@@ -173,11 +173,11 @@ def _script() -> str | None:
     return None
 
 
-def recorded(log: str) -> dict[str, Any] | None:
+def recorded(log: str) -> GraphRecord | None:
     """What the log remembers of its pipeline; None if it has not been used."""
     store = find_store(log)
     meta = None if store is None else store.meta()
-    return None if meta is None else dict(meta.graph)
+    return None if meta is None else meta.graph
 
 
 def _admit(store: Store, graph: Graph, resume: Resume) -> list[str]:
@@ -195,7 +195,7 @@ def _admit(store: Store, graph: Graph, resume: Resume) -> list[str]:
             f"resume='never': the log has been used by pipeline {meta.pipeline!r}; "
             "take a fresh log, or resume='auto' to go on with it"
         )
-    changes = compare(dict(meta.graph), record(graph))
+    changes = compare(meta.graph, record_of(graph))
     if changes.refused:
         listed = "".join(f"\n  - {change}" for change in changes.refused)
         raise PipelineChanged(f"pipeline {graph.name!r} can't go on with this log; what changed:{listed}")
@@ -205,13 +205,13 @@ def _admit(store: Store, graph: Graph, resume: Resume) -> list[str]:
 def _refuse_gaps(store: Store, graph: Graph, instances: Mapping[InstanceName, Instance]) -> None:
     """A partition that was not read to its end and is gone (a file, say) would be left out without a word."""
     meta, known = store.meta(), store.instances()
-    for name, actions in ({} if meta is None else meta.graph.get("actions", {})).items():
-        if name not in instances or name not in known:
+    for name, actions in ({} if meta is None else meta.graph.actions).items():
+        parts = [part for part in of_operator(instances, name) if part.spec.name in known]
+        if not parts:
             continue
-        reads = store.read(name).image().reads
-        gone = [
-            p for p in actions if p not in instances[name].spec.partitions and not (p in reads and reads[p].ended)
-        ]
+        there = {p for part in parts for p in part.spec.partitions}
+        ended = {p for part in parts for p, read in store.read(part.spec.name).image().reads.items() if read.ended}
+        gone = [p for p in actions if p not in there and p not in ended]
         if gone:
             raise PipelineChanged(
                 f"pipeline {graph.name!r} can't go on with this log: source {name!r} has not read all of "
@@ -235,39 +235,39 @@ def _begin_new_branches(store: Store, graph: Graph, instances: Mapping[InstanceN
     meta = store.meta()
     if meta is None:
         return
-    new = [name for name in instances if name not in meta.graph["operators"]]
-    begun = set(meta.graph.get("beginning", ()))
-    used = {name for name in new if name in store.instances() and store.read(name).image().commits}
-    for name in used - begun:
+    new = [part for part in instances.values() if part.operator not in meta.graph.operators]
+    known = store.instances()
+    used = [part for part in new if part.spec.name in known and store.read(part.spec.name).image().commits]
+    for back in (part for part in used if part.operator not in meta.graph.beginning):
         raise PipelineChanged(
-            f"pipeline {graph.name!r} can't go on with this log: operator {name!r} was removed from it "
+            f"pipeline {graph.name!r} can't go on with this log: operator {back.operator!r} was removed from it "
             "and comes back, but what was sent meanwhile may be gone; give it another name"
         )
     if new:  # noted first: if the driver dies before the new graph is recorded, they have only begun
-        store.set_meta(meta._replace(graph={**meta.graph, "beginning": new}))
-    for name in [name for name in new if name not in used]:
+        beginning = tuple(dict.fromkeys(part.operator for part in new))
+        store.set_meta(meta._replace(graph=msgspec.structs.replace(meta.graph, beginning=beginning)))
+    for part in (part for part in new if part not in used):
         positions = {
-            c.channel: position
-            for c in graph.into(OperatorName(name))
-            if (position := _first_position(store, c)) is not None
+            channel.name: position
+            for channel in part.spec.inputs
+            if (position := _first_position(store, channel)) is not None
         }
         if positions:
-            journal = store.claim(name)
+            journal = store.claim(part.spec.name)
             journal.commit(Step(number=1, positions=positions))
             journal.close()
 
 
-def _first_position(store: Store, connection: Connection) -> Position | None:
+def _first_position(store: Store, channel: Channel) -> Position | None:
     """Just before the first event that is not collected; None if that is the very first one."""
-    sender, port = InstanceName(connection.sender), connection.out
-    reader = store.read(sender)
+    reader, port = store.read(channel.sender), channel.out
     head = reader.head(port)
     if head.base == 1:
         return None
     logger.info(
         "operator %r begins with %s: earlier events are collected",
-        connection.receiver,
-        event_name(sender, port, head.base),
+        channel.receiver,
+        event_name(channel.sender, port, head.base),
     )
     before = Ssn(head.base - 1)
     first = reader.pick(port, [head.base])[0] if head.base <= head.last else None

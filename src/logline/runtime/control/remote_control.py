@@ -17,7 +17,7 @@ import time
 from collections.abc import Collection
 
 from logline.errors import LoglineError
-from logline.names import InstanceName
+from logline.names import InstanceName, parse_instance
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.error_resolution import What, parse_error, resolve
 from logline.runtime.log.log_status import DRIVER, note_status
@@ -32,15 +32,15 @@ logger = logging.getLogger("logline")
 class RemoteControl:
     """Listens for as long as a run lasts."""
 
-    def __init__(self, engine: Engine, store: Store, operators: Collection[InstanceName]) -> None:
+    def __init__(self, engine: Engine, store: Store, instances: Collection[InstanceName]) -> None:
         self._engine = engine
         self._store = store
         self._noted = 0.0
-        self._operators = operators
+        self._instances = instances
         self._box = store.mail(DRIVER)
         self._bell = threading.Event()
         self._over = False
-        self._unlisten = store.on_bell(InstanceName(DRIVER), self._bell.set)
+        self._unlisten = store.on_bell(DRIVER, self._bell.set)
         self._thread = threading.Thread(target=self._listen, name="logline-orders", daemon=True)
         self._thread.start()
 
@@ -68,9 +68,9 @@ class RemoteControl:
         elif what == "drain":
             logger.info("another process drains this run")
             self._engine.command("drain")
-        elif what == "restart" and operator in self._operators:
+        elif what == "restart" and operator in self._instances:
             logger.info("another process asks for a restart of %r", operator)
-            self._engine.restart(InstanceName(str(operator)), lambda: None)
+            self._engine.restart(parse_instance(operator), lambda: None)
         elif what in ("retry", "drop"):
             self._resolve(str(message.get("event")), what)
         else:

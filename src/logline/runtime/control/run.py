@@ -21,12 +21,12 @@ from logline.graph.durations import duration
 from logline.graph.model import Graph
 from logline.graph.operator import Duration
 from logline.lineage.openlineage.settings import OpenLineage
-from logline.names import InstanceName, OperatorName, TargetName
+from logline.names import InstanceName, OperatorName, TargetName, parse_instance
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.error_resolution import What, parse_error, resolve, resolve_at_rest
 from logline.runtime.control.exporting import export
 from logline.runtime.control.remote_control import RemoteControl
-from logline.runtime.lives.instances import Instance
+from logline.runtime.lives.instances import Instance, of_operator
 from logline.runtime.log.log import Log, kept_writes
 from logline.runtime.status import OperatorStatus, Status, logged_status
 
@@ -136,15 +136,12 @@ class Run:
 
     def pid(self, operator: str) -> int | None:
         """The id of the process in which an operator lives now; None if it does not."""
-        if InstanceName(operator) not in self._instances:
-            raise BadName(f"there is no operator {operator!r}; there are {', '.join(self._instances)}")
-        return None if self._engine is None or self._over.is_set() else self._engine.pid(InstanceName(operator))
+        name = self._known(operator)
+        return None if self._engine is None or self._over.is_set() else self._engine.pid(name)
 
     def restart(self, operator: str) -> None:
         """Drops the operator's life as a crash would, and begins a new one, while the others go on."""
-        name = InstanceName(operator)
-        if name not in self._instances:
-            raise BadName(f"there is no operator {operator!r}; there are {', '.join(self._instances)}")
+        name = self._known(operator)
         engine = self._engine
         if engine is None or self._over.is_set():
             raise LogError(f"the run is over: {operator!r} can't be restarted; start the pipeline again")
@@ -152,6 +149,13 @@ class Run:
         engine.restart(name, done.set)
         while not done.wait(_SLICE) and not self._over.is_set():
             pass  # the run may end before it hears of it
+
+    def _known(self, operator: str) -> InstanceName:
+        """The instance that a user names, `hourly` or `hourly/2`."""
+        name = parse_instance(operator)
+        if name not in self._instances:
+            raise BadName(f"there is no operator {operator!r}; there are {', '.join(self._instances)}")
+        return name
 
     def retry(self, error: str) -> bool:
         """Generates a diverted set, or rejected rows, once more: `run.retry("enrich.errors:3")`.
@@ -194,7 +198,8 @@ class Run:
                 f"{sink!r} is not a sink whose result can be had; "
                 + (f"there are {', '.join(kept)}" if kept else "only sinks.collect() keeps one, and there is none")
             )
-        return kept_writes(self.log.store, InstanceName(name), TargetName(target))
+        instances = [one.spec.name for one in of_operator(self._instances, OperatorName(name))]
+        return kept_writes(self.log.store, instances, TargetName(target))
 
 
 _SLICE = 0.1

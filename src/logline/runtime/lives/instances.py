@@ -1,4 +1,4 @@
-"""From a graph to instances: what each life is made of."""
+"""What each life is made of: an instance of the expanded graph (`graph.instances`) with the user's objects."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from logline.engine.spec import FOREVER, ChannelSpec, InstanceSpec, Limits, Retain, RetrySpec, write_port
+from logline.engine.spec import FOREVER, InstanceSpec, Limits, Retain, RetrySpec, write_port
 from logline.errors import ConnectorError, LoglineError
 from logline.graph.connector import Sink, Source
 from logline.graph.durations import duration
+from logline.graph.instances import expand
 from logline.graph.lineage_paths import Enabled, Kept, enabled_ports, kept_ports
 from logline.graph.model import Graph, Node
 from logline.graph.operator import Operator, is_batch_operator, is_stateless
 from logline.graph.sample import Sample
-from logline.names import InstanceName, LogId, PartitionName, PortName, TargetName
+from logline.names import InstanceName, LogId, OperatorName, PartitionName, TargetName
 from logline.runtime.lives.payloads import ArrowPayloads, Payloads
 from logline.store.seam import Store
 
@@ -32,6 +33,7 @@ def micros(span: timedelta) -> int:
 class Instance:
     """One instance: what the protocol knows of it, and the user's objects."""
 
+    operator: OperatorName
     spec: InstanceSpec
     payloads: Payloads
     op: Operator[Any, Any] | None = None
@@ -54,30 +56,37 @@ def instances_of(
     until_now: bool = False,
     collect: bool = True,
 ) -> dict[InstanceName, Instance]:
-    """Every instance of the graph; one per operator for now."""
-    lineage, retained = enabled_ports(graph), kept_ports(graph)
+    """Every instance of the graph."""
+    lineage, retained, expansion = enabled_ports(graph), kept_ports(graph), expand(graph)
     found: dict[InstanceName, Instance] = {}
-    for node in graph.nodes.values():
+    for instance in expansion.instances.values():
+        node, inputs = graph.nodes[instance.operator], expansion.into(instance.name)
         traced = lineage.get(node.name, Enabled(frozenset(), frozenset()))
         never = {write_port(target) for target, sink in node.targets.items() if sink.kept}
         spec = InstanceSpec(
-            name=InstanceName(node.name),
+            name=instance.name,
             log_id=log_id,
-            inputs=tuple(_channel(c) for c in graph.into(node.name)),
-            ports={port: tuple(_channel(c) for c in graph.out_of(node.name, port)) for port in node.outputs},
+            policy=instance.policy,
+            inputs=inputs,
+            ports={port: expansion.out_of(instance.name, port) for port in node.outputs},
             targets={target: sink.guarantee for target, sink in node.targets.items()},
             concurrency=node.options.concurrency,
             ordered=node.options.ordered,
             on_error=node.options.on_error,
             keep=frozenset(never),
             retain={port: retain(kept) for (name, port), kept in retained.items() if name == node.name},
-            traced_in=frozenset(c.channel for c in graph.into(node.name) if c.port in traced.inputs),
+            traced_in=frozenset(channel.name for channel in inputs if channel.port in traced.inputs),
             traced_out=traced.outputs,
             collect=collect,
             limits=limits or Limits(),
         )
         found[spec.name] = _with_code(node, spec, until_now)
     return found
+
+
+def of_operator(instances: Mapping[InstanceName, Instance], operator: OperatorName) -> list[Instance]:
+    """The instances of that operator among these."""
+    return [instance for instance in instances.values() if instance.operator == operator]
 
 
 def next_partition(instance: Instance, store: Store) -> PartitionName | None:
@@ -103,6 +112,7 @@ def _with_code(node: Node, spec: InstanceSpec, until_now: bool) -> Instance:
         wanted = RetrySpec(retry.attempts, micros(duration(retry.wait)), retry.factor)
         spec = replace(spec, retry=wanted, limits=replace(spec.limits, write_retry=wanted))
     instance = Instance(
+        node.name,
         spec,
         ArrowPayloads(node),
         retry_on=retry.on if retry is not None else (),
@@ -158,13 +168,3 @@ def _partitions(name: str, source: Source) -> tuple[PartitionName, ...]:
 def _is_plain(op: Operator[Any, Any], spec: InstanceSpec) -> bool:
     """Where several sets are at work at once, or one may be set aside, each has to be known by itself."""
     return is_batch_operator(op) and spec.concurrency == 1 and spec.on_error == "stop"
-
-
-def _channel(connection: Any) -> ChannelSpec:
-    return ChannelSpec(
-        connection.channel,
-        InstanceName(connection.sender),
-        PortName(connection.out),
-        InstanceName(connection.receiver),
-        PortName(connection.port),
-    )

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from logline.engine.image import own_id
-from logline.names import ChannelName, InstanceName, event_name, parse_events
+from logline.graph.instances import expand
+from logline.graph.record import graph_of
+from logline.names import InstanceName, event_name, parse_events
 from logline.runtime.log.log import Log
-from logline.store.tables import Sets
+from logline.store.tables import Sets, record_in, sets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +45,23 @@ def about(log: Log, event: str) -> About:
     """The event of that name. Raises BadName or LogError if there is none, as `Log.read` does."""
     records = log.read(event)
     wanted = parse_events(event)
-    reader, meta = log.store.read(wanted.instance), log.store.meta()
-    assert meta is not None
-    record = meta.graph
+    reader, record = log.store.read(wanted.instance), record_in(log.store)
+    expansion = expand(graph_of(record))
+
+    def sets(instance: InstanceName) -> Sets:
+        return sets_of(log.store, record.operators[expansion.operator_of(instance)], instance)
+
     (output,) = reader.pick(wanted.port, [wanted.first])
     made_from: str | None = None
     members: tuple[str, ...] = ()
     if output.serial:
-        own = Sets(log.store, record, wanted.instance).set_of(output.serial)
+        own = sets(wanted.instance).set_of(output.serial)
         if own is not None:
             made_from, members = own[0], tuple(str(own_id(member)) for member in own[1])
     taken = [
-        Taken(f"{receiver}.{into}", status, inset)
-        for sender, out, receiver, into in record["connections"]
-        if (sender, out) == (wanted.instance, wanted.port)
-        for status, inset in Sets(log.store, record, InstanceName(receiver)).of(
-            ChannelName(f"{sender}.{out}>{receiver}.{into}"), wanted.first
-        )
+        Taken(f"{channel.receiver}.{channel.port}", status, inset)
+        for channel in expansion.out_of(wanted.instance, wanted.port)
+        for status, inset in sets(channel.receiver).of(channel.name, wanted.first)
     ]
     return About(
         event_name(wanted.instance, wanted.port, wanted.first),

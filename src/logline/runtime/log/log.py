@@ -7,15 +7,17 @@ log.read("hourly:12..40")
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from logline.engine.image import Output
 from logline.engine.spec import write_port
 from logline.errors import BadName, Collected, LogError
+from logline.graph.instances import expand
 from logline.graph.model import ERRORS_SCHEMA
+from logline.graph.record import graph_of
 from logline.lineage import queries
 from logline.names import (
     ERRORS,
@@ -31,7 +33,7 @@ from logline.names import (
 )
 from logline.store.address import find_store, no_log
 from logline.store.seam import Reader, Store
-from logline.store.tables import TABLES
+from logline.store.tables import TABLES, record_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,15 +62,16 @@ class Log:
         make = TABLES.get(name)
         if make is None:
             raise BadName(f"there is no table {name!r}; there are {', '.join(TABLES)}, lineage_edges")
-        return make(self.store, self._record())
+        return make(self.store, record_in(self.store))
 
     def read(self, events: str) -> pa.Table:
         """The records of an event or of a run of events: `orders:17`, `hourly.late:3`, `hourly:12..40`."""
         wanted = parse_events(events)
-        operators = self._record()["operators"]
-        if wanted.instance not in operators:
-            raise BadName(f"there is no operator {wanted.instance!r}; there are {', '.join(operators)}")
-        ports = operators[wanted.instance]["outputs"]
+        record = record_in(self.store)
+        instances = expand(graph_of(record)).instances
+        if wanted.instance not in instances:
+            raise BadName(f"there is no operator {wanted.instance!r}; there are {', '.join(instances)}")
+        ports = record.operators[instances[wanted.instance].operator].outputs
         if wanted.port not in ports:
             raise BadName(f"{wanted.instance!r} has no port {wanted.port!r}; it has {', '.join(ports)}")
         reader = self.store.read(wanted.instance)
@@ -123,19 +126,19 @@ class Log:
     def errors(self, operator: str | None = None) -> pa.Table:
         """The events on ports `errors`: rejected rows and diverted sets, with the name of each event. What was
         retried or dropped is not among them."""
-        operators = self._record()["operators"]
-        if operator is not None and operator not in operators:
-            raise BadName(f"there is no operator {operator!r}; there are {', '.join(operators)}")
+        record = record_in(self.store)
+        if operator is not None and operator not in record.operators:
+            raise BadName(f"there is no operator {operator!r}; there are {', '.join(record.operators)}")
         names: list[str] = []
         tables: list[pa.Table] = [ERRORS_SCHEMA.empty_table()]
-        for name, known in operators.items():
-            if operator not in (None, name) or ERRORS not in known["outputs"]:
+        for name, instance in expand(graph_of(record)).instances.items():
+            if operator not in (None, instance.operator) or ERRORS not in record.operators[instance.operator].outputs:
                 continue
-            reader = self.store.read(InstanceName(name))
+            reader = self.store.read(name)
             resolved = reader.image().resolved
             for event in (e for e in _stored(reader, ERRORS) if e.ssn not in resolved):
                 tables.append(pa.Table.from_batches([event.payload]))
-                names += [event_name(InstanceName(name), ERRORS, event.ssn)] * event.rows
+                names += [event_name(name, ERRORS, event.ssn)] * event.rows
         return pa.concat_tables(tables).add_column(0, "event", pa.array(names, pa.string()))
 
     def frame(self, spark: SparkSession, port: str, *, names: bool = False) -> DataFrame:
@@ -144,12 +147,6 @@ class Log:
         from logline.spark.frames import frame  # Spark is an extra
 
         return frame(self.store, self.url, spark, port, names=names)
-
-    def _record(self) -> Mapping[str, Any]:
-        meta = self.store.meta()
-        if meta is None:
-            raise LogError("the log has not been used: start a pipeline on it first")
-        return meta.graph
 
 
 def open_log(url: str) -> Log:
@@ -160,17 +157,21 @@ def open_log(url: str) -> Log:
     return Log(store, url)
 
 
-def kept_writes(store: Store, instance: InstanceName, target: TargetName) -> pa.Table:
-    """The write actions of a target that stay in the log (`Sink.kept`), as far as they are known to be done."""
-    reader, port = store.read(instance), write_port(target)
-    image = reader.image()
-    if image.head(port).base > 1:
-        raise Collected(
-            f"the first {image.head(port).base - 1} writes of {instance!r} are collected: "
-            "its sink was not one that keeps them when they were made"
-        )
-    done = [Ssn(number) for number in range(1, image.written.get(target, 0) + 1)]
-    batches = [write.payload for write in reader.pick(port, done)]
+def kept_writes(store: Store, instances: Iterable[InstanceName], target: TargetName) -> pa.Table:
+    """The write actions of these instances on a target, which stay in the log (`Sink.kept`), as far as they are known
+    to be done."""
+    port = write_port(target)
+    batches: list[pa.RecordBatch] = []
+    for instance in instances:
+        reader = store.read(instance)
+        image = reader.image()
+        if image.head(port).base > 1:
+            raise Collected(
+                f"the first {image.head(port).base - 1} writes of {instance!r} are collected: "
+                "its sink was not one that keeps them when they were made"
+            )
+        done = [Ssn(number) for number in range(1, image.written.get(target, 0) + 1)]
+        batches += (write.payload for write in reader.pick(port, done))
     return pa.Table.from_batches(batches) if batches else pa.table({})
 
 

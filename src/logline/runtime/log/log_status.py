@@ -11,15 +11,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from logline.engine.spec import ChannelSpec, InstanceSpec, write_port
+from logline.engine.spec import InstanceSpec, write_port
+from logline.graph.instances import expand
 from logline.graph.lineage_paths import kept_ports
-from logline.names import ChannelName, InstanceName, PortName, TargetName
+from logline.graph.record import GraphRecord, OperatorRecord, graph_of
+from logline.names import BoxName, InstanceName, PortName
 from logline.runtime.lives.instances import retain
 from logline.runtime.status import OperatorStatus, Phase, Status, logged_status
 from logline.store.seam import Store
-from logline.store.tables import graph_of
 
-DRIVER = "@driver"
+DRIVER = BoxName("@driver")
 """Whoever holds the lease: the name of its status and of its mailbox. No operator can have it."""
 
 LogPhase = Phase | Literal["starting", "died"]
@@ -81,35 +82,25 @@ def _phase(
     return "died" if last in (None, "running", "draining") else last
 
 
-def specs_of(record: Mapping[str, Any]) -> dict[InstanceName, InstanceSpec]:
+def specs_of(record: GraphRecord) -> dict[InstanceName, InstanceSpec]:
     """The instances of a log's pipeline as its record has them: enough to read and to collect, not to run."""
-    channels = [
-        ChannelSpec(
-            ChannelName(f"{sender}.{out}>{receiver}.{port}"),
-            InstanceName(sender),
-            PortName(out),
-            InstanceName(receiver),
-            PortName(port),
+    graph = graph_of(record)
+    expansion, retained = expand(graph), kept_ports(graph)
+    found: dict[InstanceName, InstanceSpec] = {}
+    for name, instance in expansion.instances.items():
+        operator, known = instance.operator, record.operators[instance.operator]
+        found[name] = InstanceSpec(
+            name=name,
+            policy=instance.policy,
+            inputs=expansion.into(name),
+            ports={port: expansion.out_of(name, port) for port in known.outputs},
+            targets=known.targets,
+            retain={port: retain(kept) for (owner, port), kept in retained.items() if owner == operator},
+            keep=frozenset(record.keep.get(operator, _all_ports(known))),
         )
-        for sender, out, receiver, port in record["connections"]
-    ]
-    retained = kept_ports(graph_of(record))
-    return {
-        InstanceName(name): InstanceSpec(
-            name=InstanceName(name),
-            inputs=tuple(c for c in channels if c.receiver == name),
-            ports={
-                PortName(port): tuple(c for c in channels if (c.sender, c.out) == (name, port))
-                for port in known["outputs"]
-            },
-            targets={TargetName(target): guarantee for target, guarantee in known["targets"].items()},
-            retain={port: retain(kept) for (owner, port), kept in retained.items() if owner == name},
-            keep=frozenset(record.get("keep", {}).get(name, _all_ports(known))),
-        )
-        for name, known in record["operators"].items()
-    }
+    return found
 
 
-def _all_ports(known: Mapping[str, Any]) -> list[PortName]:
+def _all_ports(known: OperatorRecord) -> tuple[PortName, ...]:
     """For a log that does not say what is to be kept: everything."""
-    return [*map(PortName, known["outputs"]), *(write_port(TargetName(target)) for target in known["targets"])]
+    return (*known.outputs, *map(write_port, known.targets))

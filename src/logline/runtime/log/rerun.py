@@ -27,13 +27,12 @@ from logline.engine import actions as do
 from logline.engine.image import Answer, Finished, Image, OpenSet, Output
 from logline.engine.phases import Phases, Services
 from logline.engine.results import Produced
-from logline.engine.spec import ChannelSpec
 from logline.errors import BadName, Collected, LogError
-from logline.graph.evolve import record
 from logline.graph.model import Graph
+from logline.graph.record import record_of
 from logline.graph.states import decode_state, encode_state
 from logline.lineage.view import Event, LogView, name_of
-from logline.names import ChannelName, InstanceName, OperatorName, PortName, Serial, Ssn, port_name
+from logline.names import ChannelName, InstanceName, PortName, Serial, Ssn, port_name
 from logline.runtime.lives.generation import Generation, is_async
 from logline.runtime.lives.instances import Instance, instances_of
 from logline.store.seam import Store
@@ -92,21 +91,22 @@ def rerun(store: Store, graph: Graph, event: str, *, ask: bool = False) -> Rerun
     if len(asked) != 1:
         raise BadName(f"{event!r} names {len(asked)} events: run one again")
     name, inset = _set_of(view, asked[0])
-    node = graph.nodes.get(OperatorName(name))
+    operator = view.expansion.operator_of(name)
+    node = graph.nodes.get(operator)
     if node is None or node.op is None:
         there = ", ".join(graph.nodes)
-        raise LogError(f"pipeline {graph.name!r} has no operator {name!r} to run again; it has {there}")
+        raise LogError(f"pipeline {graph.name!r} has no operator {operator!r} to run again; it has {there}")
     members = _members(view, inset)
     answers = [] if ask else list(view.reader(name).answers(inset.serial))
     alone = instances_of(Graph(graph.name, {node.name: node}, ()), store.log_id, collect=False)[name]
     instance = _with_channels(alone, view, inset)
     made = _run(instance, inset, members, answers, view.reader(name).image().state, ask=ask)
-    versions = (view.operators[name]["version"], record(graph)["operators"][name]["version"])
+    versions = (view.operator(name).version, record_of(graph).operators[operator].version)
     return Rerun(
         event=name_of(asked[0]),
         operator=name,
         inset=view.inset(name, inset),
-        members=[name_of((*view.channels[m.channel][0], m.ssn)) for m in inset.members],
+        members=[name_of((*view.sender(m.channel), m.ssn)) for m in inset.members],
         answers=len(answers),
         version=versions,
         logged=_logged(view, name, inset.serial),
@@ -116,14 +116,14 @@ def rerun(store: Store, graph: Graph, event: str, *, ask: bool = False) -> Rerun
 
 def _set_of(view: LogView, event: Event) -> tuple[InstanceName, Finished]:
     instance, port, ssn = event
-    if view.operators[instance]["kind"] == "source":
+    if view.operator(instance).kind == "source":
         raise LogError(f"{name_of(event)} was read by the source {instance!r}: there is no input set to run again")
     header = view.reader(instance).headers(port, [ssn])[0]
     inset = None if header is None else view.reader(instance).inset(header.serial)
     if inset is None:
         why = (
             "it is beyond the retention of its lineage scope"
-            if port in view.outputs_enabled(instance).outputs
+            if port in view.ports_enabled(instance).outputs
             else f"no lineage scope captures {port_name(instance, port)}; say p.lineage(start, target)"
         )
         raise LogError(f"the log does not know what {name_of(event)} was made of: {why}")
@@ -133,7 +133,7 @@ def _set_of(view: LogView, event: Event) -> tuple[InstanceName, Finished]:
 def _members(view: LogView, inset: Finished) -> dict[ChannelName, dict[Ssn, Output]]:
     found: dict[ChannelName, dict[Ssn, Output]] = {}
     for member in inset.members:
-        sender, port = view.channels[member.channel][0]
+        sender, port = view.sender(member.channel)
         try:
             found.setdefault(member.channel, {})[member.ssn] = view.reader(sender).pick(port, [member.ssn])[0]
         except Collected:
@@ -146,11 +146,8 @@ def _members(view: LogView, inset: Finished) -> dict[ChannelName, dict[Ssn, Outp
 
 def _with_channels(instance: Instance, view: LogView, inset: Finished) -> Instance:
     """The spec knows the channels of the whole pipeline by name."""
-    channels = []
-    for name in dict.fromkeys(m.channel for m in inset.members):
-        (sender, out), (receiver, port) = view.channels[name]
-        channels.append(ChannelSpec(name, sender, out, receiver, port))
-    return replace(instance, spec=replace(instance.spec, inputs=tuple(channels)))
+    channels = tuple(view.channels[name] for name in dict.fromkeys(m.channel for m in inset.members))
+    return replace(instance, spec=replace(instance.spec, inputs=channels))
 
 
 def _run(
@@ -230,7 +227,7 @@ class _Gate:
 
 def _logged(view: LogView, instance: InstanceName, serial: Serial) -> Outputs:
     reader = view.reader(instance)
-    ports = [PortName(port) for port in view.operators[instance]["outputs"]]
+    ports = list(view.operator(instance).outputs)
     found: list[Any] = []
     for port, ssn in reader.made_from(serial, ports):
         try:

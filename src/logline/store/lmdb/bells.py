@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from logline.names import InstanceName
+from logline.names import BellName
 
 
 class Bells:
@@ -28,15 +28,15 @@ class Bells:
         self._listeners: dict[str, _Listener] = {}
         self._lock = threading.Lock()
 
-    def _path(self, instance: InstanceName) -> str:
+    def _path(self, instance: BellName) -> str:
         return f"/proc/self/fd/{self._fd}/{instance.replace('/', '~')}"
 
-    def ring(self, instance: InstanceName) -> None:
+    def ring(self, instance: BellName) -> None:
         """A hint; lost if the other side is not there or has enough of them."""
         with contextlib.suppress(OSError):
             self._out.sendto(b"!", self._path(instance))
 
-    def listen(self, instance: InstanceName, heard: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, instance: BellName, heard: Callable[[], None]) -> Callable[[], None]:
         """Calls `heard`, on a thread of its own; returns how to stop that."""
         with self._lock:
             listener = self._listeners.get(instance)
@@ -45,11 +45,11 @@ class Bells:
             listener.calls.append(heard)
         return lambda: self._unlisten(instance, heard)
 
-    def bell(self, instance: InstanceName) -> BellSocket:
+    def bell(self, instance: BellName) -> BellSocket:
         """For a loop that waits for it beside other things."""
         return BellSocket(self._path(instance))
 
-    def _unlisten(self, instance: InstanceName, heard: Callable[[], None]) -> None:
+    def _unlisten(self, instance: BellName, heard: Callable[[], None]) -> None:
         with self._lock:
             listener = self._listeners.get(instance)
             if listener is None or heard not in listener.calls:

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from logline.errors import LogError, LogInUse
-from logline.names import InstanceName, LogId
+from logline.graph.record import from_plain, to_plain
+from logline.names import BellName, BoxName, InstanceName, LogId
 from logline.store.encoding import FORMAT
 from logline.store.lmdb.bells import Bells, BellSocket, clear
 from logline.store.lmdb.crash_hints import FileCrashHint
@@ -249,13 +250,13 @@ class LmdbStore:
 
     # ---- around them ----------------------------------------------------------------------------------
 
-    def ring(self, instance: InstanceName) -> None:
+    def ring(self, whom: BellName) -> None:
         """A hint."""
-        self._bells.ring(instance)
+        self._bells.ring(whom)
 
-    def on_bell(self, instance: InstanceName, heard: Callable[[], None]) -> Callable[[], None]:
+    def on_bell(self, whom: BellName, heard: Callable[[], None]) -> Callable[[], None]:
         """Listens."""
-        return self._bells.listen(instance, heard)
+        return self._bells.listen(whom, heard)
 
     def bell(self, instance: InstanceName) -> BellSocket:
         """Listens without a thread."""
@@ -263,7 +264,7 @@ class LmdbStore:
 
     def mail(self, box: str) -> FileMailbox:
         """The box of that name."""
-        return FileMailbox(self.folder / "mail", box, lambda: self._bells.ring(InstanceName(box)))
+        return FileMailbox(self.folder / "mail", box, lambda: self._bells.ring(BoxName(box)))
 
     def crash_hint(self, instance: InstanceName) -> FileCrashHint:
         """The note of that instance."""
@@ -284,11 +285,11 @@ class LmdbStore:
     def meta(self) -> Meta | None:
         """The pipeline this log belongs to."""
         found = read_json(self.folder / "graph.json")
-        return None if found is None else Meta(found["pipeline"], found["graph"])
+        return None if found is None else Meta(found["pipeline"], from_plain(found["graph"]))
 
     def set_meta(self, meta: Meta) -> None:
         """Remembered for the next run."""
-        write_aside(self.folder / "graph.json", {"pipeline": meta.pipeline, "graph": dict(meta.graph)})
+        write_aside(self.folder / "graph.json", {"pipeline": meta.pipeline, "graph": to_plain(meta.graph)})
 
     def put_status(self, group: str, status: Mapping[str, Any]) -> None:
         """The newest status of a group; never behind an fsync."""

@@ -10,7 +10,21 @@ import pytest
 
 from logline.engine.image import Position, Step
 from logline.errors import LogInUse
-from logline.names import OUT, InstanceName, Serial, Ssn
+from logline.graph.model import Connection
+from logline.graph.operator import Dependency
+from logline.graph.record import Column, GraphRecord, OperatorRecord, ReadRecord, ScopeRecord
+from logline.names import (
+    IN,
+    OUT,
+    BoxName,
+    InstanceName,
+    OperatorName,
+    PartitionName,
+    PortName,
+    Serial,
+    Ssn,
+    TargetName,
+)
 from logline.store.seam import Holder, Meta, Store
 from logline.testing.conformance.base import HOURLY, OpenLog, StoreSuite
 from logline.testing.conformance.commits import ORDERS, taken
@@ -80,6 +94,37 @@ class Watcher(threading.Thread):
     @staticmethod
     def _members(k: int) -> list[int]:
         return list(range(max(1, k - OPEN + 1), k + 1))
+
+
+def _some_record(actions: dict[PartitionName, str]) -> GraphRecord:
+    orders, hourly = OperatorName("orders"), OperatorName("hourly")
+    read = ReadRecord("shop.Orders", replayable=True, destructive=False)
+    columns = {OUT: (Column("item", "string", nullable=True), Column("amount", "int64", nullable=False))}
+    return GraphRecord(
+        pipeline="sales",
+        operators={
+            orders: OperatorRecord("source", (), columns, {}, "pessimistic", "1", True, None, read),
+            hourly: OperatorRecord(
+                "middle",
+                (IN,),
+                columns,
+                {TargetName("audit"): "named"},
+                "pessimistic",
+                "é",
+                False,
+                {"seen": "int"},
+                None,
+                (Dependency("item", "item"), Dependency("amount", "amount", "of")),
+            ),
+        },
+        connections=(Connection(orders, OUT, hourly, IN),),
+        scopes=(ScopeRecord(None, (hourly, OUT), 2.5, 1 << 40),),
+        schemas={orders: {OUT: "AAAA"}},
+        actions={orders: actions},
+        keep={hourly: (PortName("@audit"),)},
+        script="sales.py",
+        beginning=(hourly,),
+    )
 
 
 class SharingRules(StoreSuite):
@@ -206,7 +251,7 @@ class SharingRules(StoreSuite):
 
     def test_mail_rings(self, store: Store) -> None:
         heard = threading.Event()
-        stop = store.on_bell(InstanceName("@driver"), heard.set)
+        stop = store.on_bell(BoxName("@driver"), heard.set)
         store.mail("@driver").send({"n": 1})
         if self.bells_are_reliable:
             assert heard.wait(PATIENCE)
@@ -251,11 +296,11 @@ class SharingRules(StoreSuite):
 
     def test_meta_comes_back(self, store: Store, reopen: Callable[[], Store]) -> None:
         assert store.meta() is None
-        graph = {"format": 1, "operators": {"a": {"inputs": ["in"], "state": None}}, "x": [1, 2.5, True, "é"]}
-        store.set_meta(Meta("sales", {"old": True}))
-        store.set_meta(Meta("sales", graph))
-        graph["format"] = 2
-        wanted = Meta("sales", {**graph, "format": 1})
+        store.set_meta(Meta("sales", GraphRecord(pipeline="sales", operators={}, connections=(), scopes=())))
+        actions = {PartitionName("0"): "select * from orders"}
+        store.set_meta(Meta("sales", _some_record(actions)))
+        wanted = Meta("sales", _some_record(dict(actions)))
+        actions.clear()
         assert store.meta() == wanted
         again = reopen()
         assert again.meta() == wanted

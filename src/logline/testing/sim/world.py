@@ -19,7 +19,7 @@ from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.error_resolution import drop_step, retry_step
 from logline.errors import Collected, LogError, LoglineError
-from logline.names import ERRORS, InstanceName, Ssn
+from logline.names import ERRORS, BellName, InstanceName, Ssn
 from logline.runtime.lives.generation import AsyncRunner, Key
 from logline.runtime.lives.inline import sweep
 from logline.runtime.lives.instances import Instance, for_partition, next_partition
@@ -357,9 +357,9 @@ class World:
     def _land(self) -> None:
         self._late.pop(int(self.rnd.random() * len(self._late)))()
 
-    def _ring(self, instance: InstanceName) -> None:
+    def _ring(self, whom: BellName) -> None:
         for actor in self.actors:
-            if actor.name == instance:
+            if actor.name == whom:
                 if self.rnd.random() < self.faults.lose_bell:
                     self.counts["bell lost"] += 1
                 else:

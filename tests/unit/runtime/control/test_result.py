@@ -150,4 +150,4 @@ def test_writes_that_were_collected_are_not_left_out_in_silence(key: str) -> Non
     run = numbers().run(log, engine="inline")
     with pytest.raises(Collected, match=f"the first {COUNT} writes of 'store' are collected"):
         run.result("store")
-    assert kept_writes(run.log.store, InstanceName("nobody"), OUT).num_rows == 0
+    assert kept_writes(run.log.store, [InstanceName("nobody")], OUT).num_rows == 0

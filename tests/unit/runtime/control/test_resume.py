@@ -188,7 +188,7 @@ def test_a_driver_that_dies_while_a_new_branch_begins(key: str, monkeypatch: pyt
     record = store.set_meta
 
     def die(meta: Meta) -> None:
-        if "copy" in meta.graph["operators"]:
+        if "copy" in meta.graph.operators:
             raise KeyboardInterrupt
         record(meta)
 
@@ -287,5 +287,5 @@ def test_what_a_log_remembers(key: str) -> None:
     start(p, f"memory:{key}").wait(PATIENCE)
     before = recorded(f"memory:{key}")
     assert before is not None
-    assert list(before["operators"]) == ["tap", "store"]
+    assert list(before.operators) == ["tap", "store"]
     assert "changed, refused: none" in str(p.check(f"memory:{key}"))

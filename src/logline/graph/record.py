@@ -1,0 +1,202 @@
+"""The record of a graph: what a log keeps of its pipeline, for the next run (R14) and for those who read the log.
+
+It holds nothing of where connectors point to, so that no secret goes into a log. A store keeps it as JSON, the form
+that `to_plain` gives and `from_plain` takes:
+
+    >>> made = GraphRecord(pipeline="sales", operators={}, connections=(), scopes=())
+    >>> from_plain(to_plain(made)) == made
+    True
+
+A field that later versions of the same format add is ignored here. A field that earlier versions did not write has a
+default; one without a default was always there. Another format is a LogError that says so.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from logline.errors import BadName, LogError
+from logline.graph.authored import module_of
+from logline.graph.connector import Guarantee, Source
+from logline.graph.dependencies import dependencies
+from logline.graph.digest import code_digest
+from logline.graph.instances import expand
+from logline.graph.model import Connection, Graph, Node, NodeKind, NodeOptions, Policy, Scope
+from logline.graph.operator import Dependency, is_stateless
+from logline.graph.states import state_fields
+from logline.names import InstanceName, OperatorName, PartitionName, PortName, TargetName
+
+FORMAT = 1
+
+
+class Column(NamedTuple):
+    """A column of a port's schema. The type is a text to compare and to show; `GraphRecord.schemas` has the type."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+class ReadRecord(msgspec.Struct, frozen=True):
+    """How a source reads."""
+
+    type: str
+    replayable: bool
+    destructive: bool
+
+
+class OperatorRecord(msgspec.Struct, frozen=True):
+    """One operator."""
+
+    kind: NodeKind
+    inputs: tuple[PortName, ...]
+    outputs: Mapping[PortName, tuple[Column, ...]]
+    targets: Mapping[TargetName, Guarantee]
+    policy: Policy
+    version: str
+    """Of its code: what the author gave, or a digest."""
+    stateless: bool
+    state: Mapping[str, str] | None
+    """The fields of its global state with their types; None if it has no state."""
+    read: ReadRecord | None
+    """None if it is not a source."""
+    depends: tuple[Dependency, ...] = ()
+
+    @property
+    def stages(self) -> bool:
+        """Whether its reads are staged (R9): neither replayable nor destructive."""
+        return self.read is not None and not self.read.replayable and not self.read.destructive
+
+
+class ScopeRecord(msgspec.Struct, frozen=True):
+    """A lineage scope; see `graph.model.Scope`."""
+
+    start: tuple[OperatorName, PortName] | None
+    target: tuple[OperatorName, PortName] | None
+    keep: float | None
+    """In seconds."""
+    size: int | None = None
+
+
+class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole pipeline, as its log knows it."""
+
+    format: int = FORMAT
+    pipeline: str
+    operators: Mapping[OperatorName, OperatorRecord]
+    connections: tuple[Connection, ...]
+    scopes: tuple[ScopeRecord, ...]
+    schemas: Mapping[OperatorName, Mapping[PortName, str]] = {}
+    """The exact schema of each port in Arrow's own form, in base 64: a type's text can't be read back."""
+
+    # What a run adds.
+    actions: Mapping[OperatorName, Mapping[PartitionName, str]] = {}
+    """The partitions of each source, with the text that describes reading it."""
+    keep: Mapping[OperatorName, tuple[PortName, ...]] = {}
+    """The ports whose events nobody may collect. An operator that is missing here keeps everything."""
+    script: str | None = None
+    """The file that defines the pipeline, if it is one."""
+    beginning: tuple[OperatorName, ...] = ()
+    """Operators of branches that were added and have perhaps only begun."""
+
+
+def record_of(graph: Graph) -> GraphRecord:
+    """What a log keeps of a graph; a run adds what only it knows."""
+    return GraphRecord(
+        pipeline=graph.name,
+        operators={name: _operator(graph, node) for name, node in graph.nodes.items()},
+        connections=graph.connections,
+        scopes=tuple(
+            ScopeRecord(s.start, s.target, None if s.keep is None else s.keep.total_seconds(), s.size)
+            for s in graph.scopes
+        ),
+        schemas={
+            name: {port: base64.b64encode(schema.serialize()).decode() for port, schema in node.outputs.items()}
+            for name, node in graph.nodes.items()
+        },
+    )
+
+
+def _operator(graph: Graph, node: Node) -> OperatorRecord:
+    source, op = node.source, node.op
+    return OperatorRecord(
+        kind=node.kind,
+        inputs=node.inputs,
+        outputs={
+            port: tuple(Column(field.name, str(field.type), field.nullable) for field in schema)
+            for port, schema in node.outputs.items()
+        },
+        targets={target: sink.guarantee for target, sink in node.targets.items()},
+        policy=node.options.policy,
+        version=node.options.version or code_digest(op if op is not None else source),
+        stateless=op is None or is_stateless(op),
+        state=None if op is None or op.State is None else state_fields(op.State),
+        read=None if source is None else _read(source),
+        depends=tuple(dependencies(graph, node)),
+    )
+
+
+def _read(source: Source) -> ReadRecord:
+    kind = f"{module_of(type(source))}.{type(source).__qualname__}"
+    return ReadRecord(kind, source.replayable, source.destructive)
+
+
+def graph_of(record: GraphRecord) -> Graph:
+    """The pipeline's shape, policies and scopes, as the log knows them; without its code."""
+    nodes = {
+        name: Node(
+            name,
+            None,
+            None,
+            known.inputs,
+            {port: pa.schema([]) for port in known.outputs},
+            options=NodeOptions(policy=known.policy),
+        )
+        for name, known in record.operators.items()
+    }
+    scopes = tuple(
+        Scope(s.start, s.target, None if s.keep is None else timedelta(seconds=s.keep), s.size) for s in record.scopes
+    )
+    return Graph(record.pipeline, nodes, record.connections, scopes)
+
+
+def schema_of(record: GraphRecord, instance: InstanceName, port: PortName) -> pa.Schema:
+    """The schema of an instance's output port; BadName says which instances and ports there are."""
+    instances = expand(graph_of(record)).instances
+    if instance not in instances:
+        raise BadName(f"there is no operator {instance!r}; there are {', '.join(instances)}")
+    operator = instances[instance].operator
+    ports = record.operators[operator].outputs
+    if port not in ports:
+        raise BadName(f"{instance!r} has no port {port!r}; it has {', '.join(ports)}")
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record.schemas[operator][port])))
+
+
+def to_plain(record: GraphRecord) -> dict[str, Any]:
+    """The record in values that JSON has."""
+    found = msgspec.to_builtins(record)
+    assert isinstance(found, dict)
+    return found
+
+
+def from_plain(plain: Mapping[str, Any]) -> GraphRecord:
+    """The record that `to_plain` gave, in this version of Logline or another. LogError if it can't be read."""
+    written = plain.get("format")
+    if written != FORMAT:
+        raise LogError(
+            f"the log's record of the pipeline has format {written!r}, this version of Logline "
+            f"reads {FORMAT}: finish the run with the version that began it"
+        )
+    try:
+        return msgspec.convert(plain, GraphRecord)
+    except msgspec.ValidationError as error:
+        raise LogError(
+            f"the log's record of the pipeline can't be read: {error}. "
+            "Another version of Logline may have written it: finish the run with that one"
+        ) from error
