@@ -20,7 +20,12 @@ from logline.graph.operator import Reject as Reject
 from logline.graph.operator import SchemaLike as SchemaLike
 from logline.graph.operator import Tabular as Tabular
 from logline.graph.operator import Write as Write
+from logline.graph.options import OperatorOptions as OperatorOptions
 from logline.graph.options import Options as Options
+from logline.graph.options import RowOptions as RowOptions
+from logline.graph.options import SinkOptions as SinkOptions
+from logline.graph.options import SourceOptions as SourceOptions
+from logline.graph.options import WriterOptions as WriterOptions
 from logline.graph.report import Report as Report
 from logline.graph.secrets import env as env
 from logline.lineage.openlineage.settings import OpenLineage as OpenLineage

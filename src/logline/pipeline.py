@@ -46,7 +46,14 @@ from logline.graph.durations import keep as read_keep
 from logline.graph.evolve import compare
 from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node, NodeOptions, Scope
 from logline.graph.operator import Duration, Operator, SchemaLike
-from logline.graph.options import Options, resolve
+from logline.graph.options import (
+    OperatorOptions,
+    RowOptions,
+    SinkOptions,
+    SourceOptions,
+    WriterOptions,
+    resolve,
+)
 from logline.graph.probe import probe
 from logline.graph.record import record_of
 from logline.graph.report import Report, report
@@ -136,7 +143,7 @@ class Stream:
     # ---- operators ------------------------------------------------------------------------------------
 
     def map_batches(
-        self, name: str, fn: MapFn, *, schema: SchemaLike | None = None, **options: Unpack[Options]
+        self, name: str, fn: MapFn, *, schema: SchemaLike | None = None, **options: Unpack[OperatorOptions]
     ) -> Stream:
         """Applies `fn` to each batch. It gives a table, several tables (an event each), or None.
 
@@ -147,13 +154,13 @@ class Stream:
             op = MapBatches(fn, probe(name, fn, self.schema))
         return self._then(name, op, resolve(name, "operator", options))
 
-    def map_rows(self, name: str, fn: RowFn, *, schema: SchemaLike, **options: Unpack[Options]) -> Stream:
+    def map_rows(self, name: str, fn: RowFn, *, schema: SchemaLike, **options: Unpack[RowOptions]) -> Stream:
         """Applies `fn(row, ctx)`, a `def` or an `async def`, to each row; it gives a row or None.
 
         For slow calls to the outside: `concurrency` rows are in flight at once, each row's answer is kept
         as it comes, and a crash does not pay again for rows that were answered.
         """
-        resolved = resolve(name, "operator", options, also=("rate", "timeout"))
+        resolved = resolve(name, "rows", options)
         op = _made(
             name,
             MapRows,
@@ -168,11 +175,11 @@ class Stream:
         # A row is tried again by itself; were its event tried again too, attempts would multiply.
         return self._then(name, op, replace(resolved, retry=None))
 
-    def filter(self, name: str, where: Where, **options: Unpack[Options]) -> Stream:
+    def filter(self, name: str, where: Where, **options: Unpack[OperatorOptions]) -> Stream:
         """Keeps the rows for which an Arrow expression, or a function of the batch, is true."""
         return self._then(name, _made(name, Filter, where), resolve(name, "operator", options))
 
-    def rebatch(self, name: str, *, rows: int, within: Duration, **options: Unpack[Options]) -> Stream:
+    def rebatch(self, name: str, *, rows: int, within: Duration, **options: Unpack[OperatorOptions]) -> Stream:
         """Events of exactly `rows` records, or fewer once `within` has passed."""
         return self._then(name, _made(name, Rebatch, rows, within), resolve(name, "operator", options))
 
@@ -183,7 +190,7 @@ class Stream:
         *,
         by: Sequence[str] = (),
         agg: Mapping[str, tuple[str, str]],
-        **options: Unpack[Options],
+        **options: Unpack[OperatorOptions],
     ) -> Stream:
         """Aggregates over windows, `agg={"total": ("amount", "sum")}`, grouped by columns.
 
@@ -192,7 +199,7 @@ class Stream:
         op = _made(name, WindowAggregate, window, by, agg)
         return self._then(name, op, resolve(name, "operator", options))
 
-    def union(self, name: str, *others: Stream, **options: Unpack[Options]) -> Stream:
+    def union(self, name: str, *others: Stream, **options: Unpack[OperatorOptions]) -> Stream:
         """The events of this stream and of others with the same schema, each as it comes."""
         if not others:
             raise GraphError(f"operator {name!r}: a union needs at least one other stream")
@@ -205,7 +212,7 @@ class Stream:
         *,
         by: Sequence[str] = (),
         targets: Mapping[str, Sink] | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[WriterOptions],
     ) -> Stream:
         """A custom operator with one input port; the stream is its first output port."""
         if isinstance(op, Operator):
@@ -226,7 +233,7 @@ class Stream:
         window: Window | None = None,
         *,
         schema: SchemaLike | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[OperatorOptions],
     ) -> Stream:
         """Applies `fn`, a function from DataFrame to DataFrame, to each event or to the events of each window, as a
         Spark job.
@@ -240,7 +247,7 @@ class Stream:
         op = _made(name, sql_operator, name, fn, window, declared)
         return self._then(name, op, resolve(name, "operator", options))
 
-    def sink(self, name: str, target: Sink, **options: Unpack[Options]) -> None:
+    def sink(self, name: str, target: Sink, **options: Unpack[SinkOptions]) -> None:
         """Writes each event to `target`, in order, once."""
         resolved = resolve(name, "sink", options)
         self.pipeline._add(name, SinkOperator(), {IN: (self,)}, resolved, {"out": target})
@@ -284,7 +291,7 @@ class Pipeline:
         *,
         rows: int = 10_000,
         within: Duration = "100ms",
-        **options: Unpack[Options],
+        **options: Unpack[SourceOptions],
     ) -> Stream:
         """Reads from outside; an event has at most `rows` records, gathered for at most `within`."""
         self._check_free(name)
@@ -304,7 +311,7 @@ class Pipeline:
         *,
         by: Mapping[str, Sequence[str]] | None = None,
         targets: Mapping[str, Sink] | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[WriterOptions],
     ) -> Stream:
         """A custom operator; `inputs` connects its input ports. The stream is its first output port."""
         if by:
@@ -313,7 +320,7 @@ class Pipeline:
             )
         _check_mapping(name, "inputs", inputs, '{"in": stream}')
         _check_mapping(name, "targets", targets or {}, '{"audit": sink}')
-        resolved = resolve(name, "operator", options, also=("accept",) if targets else ())
+        resolved = resolve(name, "writer" if targets else "operator", options)
         return self._add(name, op, {port: (stream,) for port, stream in inputs.items()}, resolved, targets)
 
     def lineage(

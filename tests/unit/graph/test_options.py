@@ -1,16 +1,42 @@
+import inspect
+import typing
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
+import logline as ll
 from logline.errors import OptionError
-from logline.graph.model import NodeOptions, Retry
-from logline.graph.options import Options, resolve
+from logline.graph.model import NodeOptions, Policy, Retry
+from logline.graph.options import (
+    Kind,
+    OperatorOptions,
+    Options,
+    RowOptions,
+    SinkOptions,
+    SourceOptions,
+    WriterOptions,
+    resolve,
+)
+
+TAKES: dict[Any, Any] = {
+    "source": SourceOptions,
+    "operator": OperatorOptions,
+    "rows": RowOptions,
+    "writer": WriterOptions,
+    "sink": SinkOptions,
+}
+RIGHT: dict[str, Any] = {
+    "policy": "pessimistic", "deterministic": True, "group": "g1", "concurrency": 8, "ordered": False,
+    "rate": "600/min", "timeout": "2s", "retry": Retry(), "on_error": "drop", "version": "7", "depends": {},
+    "accept": "at_least_once",
+}  # fmt: skip
+"""A right value for every option that something honours."""
 
 
-def refused(options: dict[str, Any], kind: Any = "operator", also: tuple[str, ...] = ()) -> str:
+def refused(options: dict[str, Any], kind: Any = "operator") -> str:
     with pytest.raises(OptionError) as info:
-        resolve("enrich", kind, options, also=also)
+        resolve("enrich", kind, options)
     assert "operator 'enrich'" in str(info.value)
     return str(info.value)
 
@@ -19,17 +45,50 @@ def test_without_options_the_defaults_hold() -> None:
     assert resolve("enrich", "operator", {}) == NodeOptions()
 
 
-def test_every_option_of_the_surface_is_known() -> None:
-    assert set(Options.__annotations__) == {
-        "policy", "deterministic", "group", "concurrency", "ordered", "rate", "timeout", "retry", "on_error",
-        "replicas", "version", "was", "accept", "depends",
-    }  # fmt: skip
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_an_editor_completes_what_is_honoured_and_nothing_else(kind: Any) -> None:
+    completed = set(get_type_hints(TAKES[kind]))
+    assert completed == {option for option, value in RIGHT.items() if _is_honoured(kind, option, value)}
+    assert set(get_type_hints(Options)) <= completed
+
+
+def _is_honoured(kind: Any, option: str, value: Any) -> bool:
+    try:
+        found = resolve("enrich", kind, {option: value})
+    except OptionError:
+        return False
+    assert hasattr(found, option)
+    return True
+
+
+def test_an_editor_completes_the_policies_that_are_honoured() -> None:
+    completed = get_args(get_type_hints(Options)["policy"])
+    assert set(completed) == {p for p in get_args(Policy) if _is_honoured("operator", "policy", p)}
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("option", ["replicas", "was"])
+def test_options_to_come_are_not_completed(kind: Any, option: str) -> None:
+    assert option not in get_type_hints(TAKES[kind])
+
+
+def test_everything_that_makes_an_operator_takes_the_options_of_its_kind() -> None:
+    wanted: dict[str, Any] = {"source": SourceOptions, "operator": WriterOptions, "apply": WriterOptions,
+                              "map_rows": RowOptions, "sink": SinkOptions}  # fmt: skip
+    found: dict[str, Any] = {}
+    for owner in (ll.Pipeline, ll.Stream):
+        for name, method in inspect.getmembers(owner, inspect.isfunction):
+            taken = inspect.signature(method).parameters.get("options")
+            if taken is not None and taken.kind is inspect.Parameter.VAR_KEYWORD:
+                (found[name],) = get_args(eval(taken.annotation, vars(typing) | vars(inspect.getmodule(method))))
+    assert set(wanted) < set(found)
+    assert found == {name: wanted.get(name, OperatorOptions) for name in found}
 
 
 def test_honoured_options_are_resolved() -> None:
     found = resolve(
         "enrich",
-        "operator",
+        "rows",
         {
             "policy": "pessimistic",
             "deterministic": True,
@@ -43,7 +102,6 @@ def test_honoured_options_are_resolved() -> None:
             "replicas": 1,
             "version": "7",
         },
-        also=("rate", "timeout"),
     )
     assert found == NodeOptions(
         deterministic=True,
@@ -77,6 +135,7 @@ def test_an_unknown_option_gets_the_closest_name() -> None:
         ({"rate": "10/s"}, "rate is not honoured yet here: only map_rows"),
         ({"timeout": "1s"}, "timeout is not honoured yet here: only map_rows"),
         ({"accept": "at_least_once"}, "accept is refused: it has no target"),
+        ({"rows": 3}, "there is no option 'rows'"),
     ],
 )
 def test_what_is_not_honoured_is_refused(options: dict[str, Any], says: str) -> None:
@@ -108,7 +167,7 @@ def test_what_is_not_honoured_is_refused(options: dict[str, Any], says: str) -> 
     ],
 )
 def test_wrong_values_are_named_with_their_option(options: dict[str, Any], says: str) -> None:
-    message = refused(options, also=("rate", "timeout", "accept"))
+    message = refused(options, "writer" if "accept" in options else "rows")
     assert says in message
     assert f"option {next(iter(options))}" in message
 
