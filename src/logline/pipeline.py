@@ -34,8 +34,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -60,8 +59,6 @@ from logline.graph.report import Report, report
 from logline.graph.sample import sample_of
 from logline.graph.schemas import schema as read_schema
 from logline.graph.validate import NAME_RULE, check_declared, check_node, port_schema, validate
-from logline.lineage.openlineage.settings import OpenLineage
-from logline.lineage.openlineage.settings import settings as openlineage_settings
 from logline.names import ERRORS, IN, OUT, OperatorName, PortName, TargetName, is_word
 from logline.operators import (
     Filter,
@@ -78,34 +75,18 @@ from logline.operators import (
 )
 from logline.runtime.control import launch
 from logline.runtime.control.progress import follow
+from logline.runtime.control.settings import Settings, check_settings
 from logline.runtime.log.log import open_log
-from logline.store.address import check_address
 
 if TYPE_CHECKING:
     from logline.runtime.control.run import Run
     from logline.runtime.log.rerun import Rerun
     from logline.spark.sql import FrameFn
 
-Engine = Literal["spark", "inline", "processes"]
-Durability = Literal["disk", "process"]
-Resume = Literal["auto", "never", "must"]
-Until = Literal["end", "now"]
 Keep = Duration | tuple[Duration, str]
 """How long lineage is kept: a time, a size, or one of each."""
 logger = logging.getLogger("logline")
 M = TypeVar("M")
-
-
-class Settings(TypedDict, total=False):
-    """How a pipeline is started; see `Pipeline.start`."""
-
-    spark: Any
-    engine: Engine
-    durability: Durability
-    resume: Resume
-    until: Until
-    takeover: bool
-    openlineage: str | OpenLineage | None
 
 
 class Stream:
@@ -457,61 +438,32 @@ class Pipeline:
 
     # ---- running --------------------------------------------------------------------------------------
 
-    def start(
-        self,
-        log: str | None = None,
-        *,
-        spark: Any = None,
-        engine: Engine = "spark",
-        durability: Durability = "disk",
-        resume: Resume = "auto",
-        until: Until = "end",
-        takeover: bool = False,
-        openlineage: str | OpenLineage | None = None,
-    ) -> Run:
+    def start(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:
         """Starts, or goes on with, the run that `log` holds; without a log a temporary one is used.
 
-        `engine`: on Spark, in the session `spark`, the active one, or one that is made for the run; "processes" on
-        this machine; or "inline", all in this process.
+        `engine="spark"` (default): on Spark, in the session `spark`, the active one, or one that is made for the run;
+        "processes": in processes on this machine; "inline": all in this process.
 
-        `resume`: "never" wants a fresh log, "must" one that has been used. `until="now"`: sources read what
-        is there when they start, then end. `takeover=True` fences another run that holds the log.
+        `durability="disk"` (default): a commit survives a power cut; "process": it survives kill -9.
+
+        `resume="auto"` (default) goes on with a used log; "never" wants a fresh log, "must" one that has been used.
+        `until="end"` (default); "now": sources read what is there when they start, then end.
+        `takeover=True` fences another run that holds the log.
 
         `openlineage`: the run is exported as OpenLineage events to "file:PATH" or "http://HOST:PORT"; without it, to
         where the environment variable OPENLINEAGE_URL says, if it is set (`ll.OpenLineage`).
         """
-        if log is not None:
-            check_address(log)
-        _one_of("engine", engine, Engine)
-        _one_of("durability", durability, Durability)
-        _one_of("resume", resume, Resume)
-        _one_of("until", until, Until)
-        if spark is not None and engine != "spark":
-            raise OptionError("spark= is of no use without engine='spark': leave it out")
-        if durability != "disk" and engine != "spark" and (log is None or not log.startswith("lmdb:")):
-            raise OptionError("durability= is for logs on disk, log='lmdb:PATH': leave it out")
-        if engine == "processes" and (log is None or not log.startswith("lmdb:")):
-            raise OptionError("engine='processes' needs a log that processes can share: log='lmdb:PATH'")
-        export = openlineage_settings(openlineage)
+        checked = check_settings(log, settings)
         graph = self.graph()
         validate(graph)
-        if engine == "spark":
+        if checked.engine == "spark":
             from logline.spark.session import check_pyspark
 
             check_pyspark()
             from logline.spark import launch as on_spark
 
-            begin: Callable[..., Run] = partial(on_spark.start, graph, spark=spark)
-        else:
-            begin = partial(launch.start, graph, launch.inline if engine == "inline" else launch.processes)
-        return begin(
-            log=log,
-            durability=durability,
-            resume=resume,
-            until=until,
-            takeover=takeover,
-            openlineage=export,
-        )
+            return on_spark.start(graph, checked)
+        return launch.start(graph, checked, launch.inline if checked.engine == "inline" else launch.processes)
 
     def run(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:
         """Starts and waits until the pipeline has finished; Ctrl-C stops it. Settings as for `start`.
@@ -571,8 +523,3 @@ def _check_mapping(name: str, option: str, value: object, form: str) -> None:
 
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and is_word(value)
-
-
-def _one_of(option: str, value: object, kind: Any) -> None:
-    if value not in get_args(kind):
-        raise OptionError(f"{option}={value!r}: take one of {', '.join(map(repr, get_args(kind)))}")

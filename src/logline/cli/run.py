@@ -6,11 +6,14 @@ import logging
 import signal
 import sys
 import types
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from logline.cli.common import log_url
+
+if TYPE_CHECKING:
+    from logline.runtime.control.settings import Settings
 
 File = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A Python file; NAME: its Pipeline, or a function.")]
 
@@ -55,14 +58,19 @@ def run(
     if engine == "processes" and (url is None or not url.startswith("lmdb:")):
         raise typer.BadParameter("--engine processes needs a log that processes can share: --log lmdb:PATH")
     pipeline = load_pipeline(file)
-    settings: dict[str, Any] = {"durability": durability, "until": until, "takeover": takeover}
-    settings["openlineage"] = openlineage
+    settings: Settings = {
+        "engine": engine,
+        "durability": durability,
+        "resume": "never" if fresh else "auto",
+        "until": until,
+        "takeover": takeover,
+        "openlineage": openlineage,
+    }
     if master is not None:
         from logline.spark.session import session
 
         settings["spark"] = session(pipeline.name, master=master)
-    resume: Literal["never", "auto"] = "never" if fresh else "auto"
-    with pipeline.start(url, engine=engine, resume=resume, **settings) as run:
+    with pipeline.start(url, **settings) as run:
         follow(run, pipeline.name)
         print(line(pipeline.name, run.status()))
 

@@ -10,19 +10,20 @@ import threading
 import uuid
 import weakref
 from collections.abc import Mapping
+from dataclasses import replace
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from logline.errors import OptionError, a_kind
 from logline.graph.groups import Grouping, group
 from logline.graph.model import Graph
-from logline.lineage.openlineage.settings import OpenLineage
 from logline.names import InstanceName
 from logline.runtime.control import launch
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.run import Run
+from logline.runtime.control.settings import StartSettings
 from logline.runtime.control.supervisor import Supervisor
 from logline.runtime.hosts.threads import ThreadHost
 from logline.runtime.lives.instances import Instance
@@ -35,18 +36,9 @@ from logline.store.seam import Lease, Store
 logger = logging.getLogger("logline")
 
 
-def start(
-    graph: Graph,
-    *,
-    log: str | None,
-    spark: SparkSession | None,
-    durability: Literal["disk", "process"],
-    resume: launch.Resume,
-    until: Literal["end", "now"],
-    takeover: bool,
-    openlineage: OpenLineage | None = None,
-) -> Run:
+def start(graph: Graph, settings: StartSettings) -> Run:
     """Starts the pipeline on Spark: on the session given, the active one, or one that ends with the run."""
+    log, spark = settings.log, settings.spark
     if log is not None and log.startswith("memory:"):
         raise OptionError(
             f"{log!r} is a log in this process, and Spark's tasks are others: use log='lmdb:PATH', or engine='inline'"
@@ -67,16 +59,7 @@ def start(
         if folder is not None:
             logger.warning("pipeline %r keeps its log in %s: it goes when the run does", graph.name, folder)
         on_spark = _OnSpark(used, grouping, stop=given is None)
-        run = launch.start(
-            graph,
-            on_spark.make,
-            log=log or f"lmdb:{folder}",
-            durability=durability,
-            resume=resume,
-            until=until,
-            takeover=takeover,
-            openlineage=openlineage,
-        )
+        run = launch.start(graph, replace(settings, log=log or f"lmdb:{folder}"), on_spark.make)
         if folder is not None:
             weakref.finalize(run.log.store, shutil.rmtree, folder, ignore_errors=True)
     except BaseException:

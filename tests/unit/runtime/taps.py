@@ -18,6 +18,7 @@ from logline.names import InsetId
 from logline.pipeline import Pipeline
 from logline.runtime.control.launch import start as start_inline
 from logline.runtime.control.run import Run
+from logline.runtime.control.settings import StartSettings
 
 IDS = pa.schema([("id", pa.int64())])
 
@@ -152,7 +153,7 @@ def piped(key: str) -> tuple[Pipeline, Tap, Bucket]:
 
 def start(pipeline: Pipeline, log: str | None = None, **more: Any) -> Run:
     """As `Pipeline.start` does it for the inline engine."""
-    return start_inline(pipeline.graph(), log=log, **more)
+    return start_inline(pipeline.graph(), StartSettings(log, engine="inline", **more))
 
 
 class Threes(Operator[list[int], None]):

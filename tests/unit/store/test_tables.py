@@ -32,6 +32,7 @@ from logline.names import (
 )
 from logline.pipeline import Pipeline
 from logline.runtime.control.launch import start as start_inline
+from logline.runtime.control.settings import StartSettings
 from logline.store import tables
 from logline.store.memory import MemoryStore
 from logline.store.seam import Meta
@@ -247,7 +248,7 @@ def test_tables_of_a_pipeline_at_work() -> None:
     orders = p.source("orders", sources.batches([pa.table({"id": [n]}) for n in range(3000)]), rows=1)
     threes = orders.apply("threes", Threes("busy"))
     threes.sink("store", sinks.collect())
-    run = start_inline(p.graph())
+    run = start_inline(p.graph(), StartSettings())
     looks = 0
     while run.status().phase == "running":
         for name in tables.TABLES:

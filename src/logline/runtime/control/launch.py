@@ -11,7 +11,6 @@ import sys
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import pyarrow as pa
@@ -24,10 +23,10 @@ from logline.graph.groups import Grouping, group
 from logline.graph.instances import Channel
 from logline.graph.model import Graph
 from logline.graph.record import GraphRecord, record_of
-from logline.lineage.openlineage.settings import OpenLineage
 from logline.names import InstanceName, OperatorName, PortName, Ssn, event_name
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.run import Run
+from logline.runtime.control.settings import Resume, StartSettings
 from logline.runtime.control.supervisor import Supervisor
 from logline.runtime.hosts.processes import ProcessHost
 from logline.runtime.hosts.seam import Group, Host
@@ -39,8 +38,6 @@ from logline.runtime.log.log_status import DRIVER
 from logline.store.address import find_store, open_store
 from logline.store.memory import MemoryStore
 from logline.store.seam import Lease, Meta, Store
-
-Resume = Literal["auto", "never", "must"]
 
 logger = logging.getLogger("logline")
 
@@ -54,34 +51,25 @@ def inline(graph: Graph, instances: Mapping[InstanceName, Instance], store: Stor
     return InlineEngine(instances, store, lease)
 
 
-def start(
-    graph: Graph,
-    make: Make = inline,
-    *,
-    log: str | None = None,
-    durability: Literal["disk", "process"] = "disk",
-    resume: Resume = "auto",
-    until: Literal["end", "now"] = "end",
-    takeover: bool = False,
-    openlineage: OpenLineage | None = None,
-) -> Run:
-    """Starts the pipeline on the engine that `make` makes, or goes on with what `log` holds."""
-    store = open_store(log, durability=durability)
+def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
+    """Starts the pipeline on the engine that `make` makes, or goes on with what the log holds."""
+    log = settings.log
+    store = open_store(log, durability=settings.durability)
     if log is None:
         logger.info("pipeline %r keeps its log in memory: it is gone with this process", graph.name)
-    _admit(store, graph, resume)  # before the lease: a run that is refused must not fence another one
-    instances = instances_of(graph, store.log_id, until_now=until == "now")
+    _admit(store, graph, settings.resume)  # before the lease: a run that is refused must not fence another one
+    instances = instances_of(graph, store.log_id, until_now=settings.until == "now")
     _refuse_gaps(store, graph, instances)
-    lease = store.lease(uuid.uuid4().hex[:8], takeover=takeover)
+    lease = store.lease(uuid.uuid4().hex[:8], takeover=settings.takeover)
     try:
         store.mail(DRIVER).drop()  # orders to a run that is over
         # Once more, for nothing changes any more: another run may have begun between the look and the lease.
-        for change in _admit(store, graph, resume):
+        for change in _admit(store, graph, settings.resume):
             logger.info("pipeline %r has changed: %s", graph.name, change)
         _check_journals(store, instances)
         _begin_new_branches(store, graph, instances)
         store.set_meta(meta_of(graph, instances))
-        if takeover:
+        if settings.takeover:
             for instance in store.instances():
                 store.ring(instance)  # an idle run would not look at its lease for a while
         if _finished(store, instances):
@@ -89,7 +77,7 @@ def start(
             lease.release()
             return Run(graph, instances, Log(store, log), None)
         made = make(graph, instances, store, shared(log), lease)
-        return Run(graph, instances, Log(store, log), made, openlineage)
+        return Run(graph, instances, Log(store, log), made, settings.openlineage)
     except BaseException:
         lease.release()
         raise

@@ -339,11 +339,12 @@ from tests.unit.runtime.taps import Bucket, Tap
 from tests.waiting import until
 from logline.pipeline import Pipeline
 from logline.runtime.control.launch import start as start_inline
+from logline.runtime.control.settings import StartSettings
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits "ignored"
 p = Pipeline("endless")
 p.source("tap", Tap("k")).sink("store", Bucket("k"))
-run = start_inline(p.graph())
+run = start_inline(p.graph(), StartSettings())
 try:
     print("ready", flush=True)
     run.wait()

@@ -1,0 +1,86 @@
+"""How a pipeline is started: what a user may say, checked once, and passed on whole.
+
+`Settings` are the keyword arguments of `Pipeline.start` and `Pipeline.run`, so that an editor completes them.
+`check_settings` makes `StartSettings` of them, with every default filled in; whoever starts a run takes these.
+
+    >>> check_settings("lmdb:sales.log", {"engine": "processes"}).durability
+    'disk'
+    >>> check_settings(None, {"engine": "processes"})
+    Traceback (most recent call last):
+    logline.errors.OptionError: engine='processes' needs a log that processes can share: log='lmdb:PATH'
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any, Literal, TypedDict, get_args
+
+from logline.errors import OptionError
+from logline.lineage.openlineage.settings import OpenLineage
+from logline.lineage.openlineage.settings import settings as openlineage_settings
+from logline.store.address import check_address
+
+EngineName = Literal["spark", "inline", "processes"]
+Durability = Literal["disk", "process"]
+Resume = Literal["auto", "never", "must"]
+Until = Literal["end", "now"]
+
+
+class Settings(TypedDict, total=False):
+    """How a pipeline is started; see `Pipeline.start`."""
+
+    spark: Any
+    """A Spark session."""
+    engine: EngineName
+    durability: Durability
+    resume: Resume
+    until: Until
+    takeover: bool
+    openlineage: str | OpenLineage | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartSettings:
+    """How a run is started: checked, and complete."""
+
+    log: str | None = None
+    """Its address; None: a temporary one."""
+    spark: Any = None
+    engine: EngineName = "spark"
+    durability: Durability = "disk"
+    resume: Resume = "auto"
+    until: Until = "end"
+    takeover: bool = False
+    openlineage: OpenLineage | None = None
+
+
+def check_settings(log: str | None, given: Settings) -> StartSettings:
+    """What was given and the defaults; an OptionError says what can't be."""
+    known = [field.name for field in fields(StartSettings) if field.name != "log"]
+    for name in given:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+            raise OptionError(f"there is no setting {name!r}: {hint}")
+    values: dict[str, Any] = {**given, "openlineage": None}
+    found = StartSettings(log, **values)
+    if log is not None:
+        check_address(log)
+    _one_of("engine", found.engine, EngineName)
+    _one_of("durability", found.durability, Durability)
+    _one_of("resume", found.resume, Resume)
+    _one_of("until", found.until, Until)
+    in_folder = log is not None and log.startswith("lmdb:")
+    if found.spark is not None and found.engine != "spark":
+        raise OptionError("spark= is of no use without engine='spark': leave it out")
+    if found.durability != "disk" and found.engine != "spark" and not in_folder:
+        raise OptionError("durability= is for logs on disk, log='lmdb:PATH': leave it out")
+    if found.engine == "processes" and not in_folder:
+        raise OptionError("engine='processes' needs a log that processes can share: log='lmdb:PATH'")
+    return replace(found, openlineage=openlineage_settings(given.get("openlineage")))
+
+
+def _one_of(option: str, value: object, kind: Any) -> None:
+    if value not in get_args(kind):
+        raise OptionError(f"{option}={value!r}: take one of {', '.join(map(repr, get_args(kind)))}")
