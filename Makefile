@@ -23,12 +23,13 @@ $(STAMP): requirements.lock pyproject.toml
 test: setup  ## run the tests; ARGS="-k machine -x" is passed to pytest
 	$(BIN)/python -m pytest $(ARGS)
 
-lint: setup  ## style, format, types, layers, tree
+lint: setup  ## style, format, types, layers, tree, commit messages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/check_tree.py
+	$(BIN)/python tools/check_commits.py
 
 format: setup  ## repair what can be repaired: formatting, import order
 	$(BIN)/ruff check --fix .
