@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from logline.engine import actions, stimuli
+from logline.runtime.messages import commands, forks, notes, reports
+from logline.runtime.messages.wire import Message
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -52,8 +54,15 @@ def test_files_that_are_named_exist(page: Path) -> None:
     assert [name for name in named if not any((place / name).exists() for place in places)] == []
 
 
-@pytest.mark.parametrize(("module", "base"), [(actions, actions.Action), (stimuli, stimuli.Stimulus)])
-def test_the_architecture_names_every_action_and_stimulus(module: object, base: type) -> None:
+@pytest.mark.parametrize(
+    ("module", "base"),
+    [
+        (actions, actions.Action),
+        (stimuli, stimuli.Stimulus),
+        *((module, Message) for module in (commands, forks, notes, reports)),
+    ],
+)
+def test_the_architecture_names_every_action_stimulus_and_message(module: object, base: type) -> None:
     text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     assert {name for name in classes(module, base) if f"`{name}`" not in text} == set()
 

@@ -5,6 +5,7 @@ The result is that of plain Spark, each time.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -174,7 +175,7 @@ def test_the_driver_is_killed_and_its_log_resumed(tmp_path: Path) -> None:
         if not (tmp_path / "log" / "graph.json").exists():
             return False
         store = ll.open_log(log).store
-        pids.update(int(s["pid"]) for s in store.statuses().values() if "pid" in s)
+        pids.update(int(s["pid"]) for s in map(json.loads, store.statuses().values()) if "pid" in s)
         return store.read("sums").head("out").last >= 2  # type: ignore[arg-type]
 
     try:

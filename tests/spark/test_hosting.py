@@ -22,6 +22,8 @@ from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.runtime.control.supervisor import Supervisor
+from logline.spark.task import REPORTS, commands_box
+from logline.store.lmdb.folder import LmdbStore
 
 OPERATORS = ["orders", "checked", "hourly", "store"]
 
@@ -294,3 +296,30 @@ def test_a_module_that_workers_cannot_find_is_named(
         pytest.raises(ll.PipelineFailed, match=r"can't host same: ModuleNotFoundError: .*fleeting_module"),
     ):
         run.wait(PATIENCE)
+
+
+def test_a_task_that_is_sent_what_it_does_not_know_fails_the_run(
+    spark: SparkSession, tmp_path: Path, log: str
+) -> None:
+    with paced(tmp_path).start(log, spark=spark, durability="process") as run:
+        until(lambda: run.pid("store"))
+        ll.open_log(log).store.mail(commands_box("store")).send(b'{"kind": "explode"}')
+        with pytest.raises(ll.PipelineFailed, match="a worker was sent something that is not a command to a worker"):
+            run.wait(PATIENCE)
+
+
+def test_reports_and_statuses_that_cannot_be_read_are_told_and_in_nobody_s_way(
+    spark: SparkSession, tmp_path: Path, log: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = LmdbStore(tmp_path / "log", durability="process")
+    store.put_status("store", b'{"kind": "group_status", "pi')
+    with paced(tmp_path).start(log, spark=spark, durability="process") as run:
+        until(lambda: run.pid("store"))
+        store.mail(REPORTS).send(b'{"kind": "letter", "run": 3}')
+        until(lambda: "a Spark task sent something that is not a report of a Spark task: " in caplog.text)
+        until(lambda: "what is written down for store in the log is not the status of a group: " in caplog.text)
+        store.put_status("plain", b'{"phase": "running"}')  # until its next heartbeat
+        allow(tmp_path, EVENTS)
+        assert run.wait(PATIENCE).phase == "finished"
+        check(run)
+    store.close()

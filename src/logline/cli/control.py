@@ -1,4 +1,4 @@
-"""`logline stop` and `logline restart`: orders to the process that runs the pipeline of a log."""
+"""`logline stop` and `logline restart`: send commands to the process that runs the pipeline of a log."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ def stop(
     Open input sets stay open in the log: the next run goes on with them.
     """
     from logline.errors import LogError
-    from logline.runtime.log.log_status import DRIVER, log_status
+    from logline.runtime.control.remote_control import tell_run
+    from logline.runtime.log.log_status import log_status
+    from logline.runtime.messages.commands import Drain, Stop
 
     opened = open_used(log)
     holder = _holder(opened)
-    opened.store.mail(DRIVER).send({"do": "drain" if drain else "stop"})
+    tell_run(opened.store, Drain() if drain else Stop())
     until = time.monotonic() + timeout
     while opened.store.running() == holder:
         if time.monotonic() > until:
@@ -56,14 +58,17 @@ def restart(
     Its life ends as by a crash, and a new one begins where its log ends. The others go on.
     """
     from logline.errors import BadName
-    from logline.runtime.log.log_status import DRIVER, log_status
+    from logline.names import OperatorName
+    from logline.runtime.control.remote_control import tell_run
+    from logline.runtime.log.log_status import log_status
+    from logline.runtime.messages.commands import Restart
 
     opened = open_used(log)
     operators = log_status(opened.store).operators
     if operator not in operators:
         raise BadName(f"there is no operator {operator!r}; there are {', '.join(operators)}")
     holder = _holder(opened)
-    opened.store.mail(DRIVER).send({"do": "restart", "operator": operator})
+    tell_run(opened.store, Restart(OperatorName(operator)))
     print(f"run {holder.run} was asked to restart {operator!r}")
 
 

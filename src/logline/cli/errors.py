@@ -62,10 +62,11 @@ def _list(log: Log, format: str) -> None:
 
 
 def _resolve(log: Log, event: str, what: Literal["retry", "drop"]) -> bool:
-    """By whoever runs the pipeline; by ourselves if nobody does."""
+    """Has the run that holds the log do it; does it here if there is none. False if there is nothing to do."""
     from logline.errors import LogError
     from logline.runtime.control.error_resolution import is_open, resolve_at_rest
-    from logline.runtime.log.log_status import DRIVER
+    from logline.runtime.control.remote_control import tell_run
+    from logline.runtime.messages.commands import Drop, Retry
 
     store = log.store
     holder = store.running()
@@ -73,7 +74,7 @@ def _resolve(log: Log, event: str, what: Literal["retry", "drop"]) -> bool:
         return resolve_at_rest(store, event, what)
     if not is_open(store, event, what):
         return False
-    store.mail(DRIVER).send({"do": what, "event": event})
+    tell_run(store, Retry(event) if what == "retry" else Drop(event))
     until = time.monotonic() + PATIENCE
     while is_open(store, event, what):
         if time.monotonic() > until:

@@ -34,7 +34,7 @@ class OperatorStatus:
     """Events on its port `errors` that wait to be retried or dropped."""
     errors_ever: int = 0
     """Events that were ever put there."""
-    counters: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int | float] = field(default_factory=dict)
     """What the operator counted with `ctx.count`."""
 
 

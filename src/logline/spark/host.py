@@ -2,22 +2,21 @@
 
 Three layers bring a group back. The task's own process forks the next life at once (`respawn.py`). If that process is
 killed, Spark runs the task again within the same job, as long as `spark.task.maxFailures` allows. In both cases the
-new life says `started`, and that is how the death of the last one is known. A job that failed all the same
-is submitted again by the supervisor.
+new life reports `Started`, and that is how the driver knows of the death of the last one. A job that failed all the
+same is submitted again by the supervisor.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, assert_never
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PythonException
@@ -27,13 +26,16 @@ from logline.errors import PipelineFailed
 from logline.graph.shipping import ship
 from logline.runtime.hosts.processes import outcome
 from logline.runtime.hosts.seam import Ended, Group, Hear
-from logline.runtime.hosts.seam import Order as Command
+from logline.runtime.messages.commands import WorkerCommand
+from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife
+from logline.runtime.messages.reports import END, LETTERS, Letter, LogLine, Started, StatusReport
+from logline.runtime.messages.wire import NotAMessage, encode
 from logline.spark.jobs import GroupJob, Job, PartitionJob, frame_source
 from logline.spark.slots import busy, slots_now
 from logline.spark.source import FrameSource
-from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, orders_box, outcomes_of
+from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, commands_box, outcomes_of
 from logline.store.lmdb.environment import started
-from logline.store.seam import Store
+from logline.store.seam import Mailbox, Store
 
 logger = logging.getLogger("logline")
 LOOK = 0.5
@@ -69,7 +71,7 @@ def _hush(spark: SparkSession) -> None:
 
 
 class SparkHost:
-    """Starts jobs, and hears their tasks."""
+    """Starts a job for each life, and takes the reports of their tasks."""
 
     patient = True
 
@@ -84,6 +86,8 @@ class SparkHost:
         self._box.drop()
         self._hearing = threading.Lock()
         self._received = 0
+        self._unreadable: dict[str, bytes] = {}
+        """Statuses that can't be read, by group; each is told once."""
         self._bell, self._over = threading.Event(), threading.Event()
         self._unlisten = store.on_bell(REPORTS, self._bell.set)
         _hush(spark)
@@ -91,7 +95,7 @@ class SparkHost:
         self._thread.start()
 
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> SparkTenant:
-        """Submits the group's job, from a thread of its own."""
+        """Submits the group's job on a thread of its own."""
         job = self._jobs.get(group.name)
         if job is None:
             self.mail(group.name).drop()
@@ -124,9 +128,9 @@ class SparkHost:
         finally:
             context.pythonExec = python
 
-    def mail(self, group: str) -> Any:
-        """The box from which a group takes its orders."""
-        return self._store.mail(orders_box(group))
+    def mail(self, group: str) -> Mailbox:
+        """The box from which the task of a group takes its commands."""
+        return self._store.mail(commands_box(group))
 
     def _listen(self) -> None:
         while not self._over.is_set():
@@ -137,21 +141,32 @@ class SparkHost:
     def receive(self) -> None:
         """Reads what the tasks have sent, and the statuses that they have written down."""
         with self._hearing:
-            letters = self._box.receive()
-            self._received += len(letters)
-            for letter in letters:
-                tenant = self._tenants.get(letter["group"])
-                if letter["run"] == self.run and tenant is not None:
+            lines = self._box.receive()
+            self._received += len(lines)
+            for letter in LETTERS.understood(lines, "a Spark task"):
+                tenant = self._tenants.get(letter.group)
+                if letter.run == self.run and tenant is not None:
                     tenant.hear(letter)
             if self._received > MUCH:  # only log lines could be lost here; how a life ended is in the job's result
                 self._received = 0
                 self._box.drop()
-            for group, status in self._store.statuses().items():
-                if status.get("run") == self.run and group in self._tenants:
-                    self._tenants[group].look(status)
+            for group, data in self._store.statuses().items():
+                if group in self._tenants:
+                    self._look(group, data)
+
+    def _look(self, group: str, data: bytes) -> None:
+        try:
+            status = GROUP_STATUSES.decode(data)
+        except NotAMessage as error:
+            if self._unreadable.get(group) != data:  # it lies there until the group writes its next one
+                self._unreadable[group] = data
+                logger.error("what is written down for %s in the log is %s", group, error)
+            return
+        if status.task is not None and status.task.run == self.run:
+            self._tenants[group].look(status, status.task)
 
     def close(self) -> None:
-        """No life is left."""
+        """Ends the listening and drops the mail, when no life is left."""
         self._over.set()
         self._bell.set()
         self._thread.join()
@@ -162,7 +177,7 @@ class SparkHost:
 
 
 class SparkTenant:
-    """One job."""
+    """One life that the supervisor started: a Spark job, with as many lives of the task as that brings back."""
 
     def __init__(
         self,
@@ -188,7 +203,7 @@ class SparkTenant:
         self._thread = threading.Thread(target=self._run, name=f"logline {group.name}", daemon=True)
 
     def begin(self) -> None:
-        """Once the host knows where to send what is heard of it."""
+        """Submits the job, once the host knows this tenant and can hand its reports on."""
         self._thread.start()
 
     def _run(self) -> None:
@@ -196,7 +211,9 @@ class SparkTenant:
         try:
             context.setJobGroup(self._job, f"logline: {', '.join(self._group.instances)}", interruptOnCancel=True)
             context.setLocalProperty(LIFE, str(self._life))
-            ended = outcome(json.loads(self._work.run()))
+            ended = outcome(END.decode(self._work.run().encode()))
+        except NotAMessage as error:
+            ended = Ended(error=PipelineFailed(f"the task of {self._group} returned something that is {error}"))
         except PythonException as error:
             # Whatever user code does is an outcome, so this is Spark's own Python that can't even begin.
             ended = Ended(error=PipelineFailed(f"a Spark task can't host {self._group}: {_short(str(error))}"))
@@ -216,20 +233,24 @@ class SparkTenant:
 
     # ---- what is heard --------------------------------------------------------------------------------
 
-    def hear(self, letter: Mapping[str, Any]) -> None:
-        """A letter of this group."""
-        life = letter["life"]
-        if "started" not in letter:
-            self._hear(letter)
-        elif life > self._newest:
-            first = self._newest < self._life
-            self._newest = life
-            # A respawner knows how its lives end; where Spark has brought the task back, Spark does.
-            how = "" if first else letter["how"] or f"died{self._why()} and was brought back by Spark"
-            self._hear({"started": letter["started"], "how": how})
+    def hear(self, letter: Letter) -> None:
+        """Hands a report of the group on to the supervisor; a `Started` only if it is of a newer life."""
+        match letter.report:
+            case LogLine() as line:
+                self._hear(line)
+            case Started(pid, how):
+                if letter.life <= self._newest:
+                    return
+                first = self._newest < self._life
+                self._newest = letter.life
+                # A respawner knows how its lives end; where Spark has brought the task back, Spark does.
+                how = "" if first else how or f"died{self._why()} and was brought back by Spark"
+                self._hear(Started(pid, how))
+            case report:
+                assert_never(report)
 
     def _why(self) -> str:
-        """What Spark says of the task that failed last; it may hear of it a moment after the next one has begun."""
+        """Asks Spark why the last task failed; it may learn of that a moment after the next one has begun."""
         context: Any = self._host.spark.sparkContext
         tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
         until = time.monotonic() + HEARSAY
@@ -245,16 +266,15 @@ class SparkTenant:
             time.sleep(HEARSAY / 20)
         return ""
 
-    def look(self, status: Mapping[str, Any]) -> None:
-        """The status that lies there, if it is a new one of this job."""
-        if status["life"] < self._life or status["at"] == self._seen:
+    def look(self, status: GroupStatus, task: TaskLife) -> None:
+        """Takes the status that the task has written down, if it is a new one of this job."""
+        if task.life < self._life or status.at == self._seen:
             return
-        self._seen = status["at"]
-        self._process = (status["pid"], status["born"])
-        pid, born = status["respawner"]
-        self._respawner = (pid, born)
-        if status["life"] == self._newest:
-            self._hear({"status": status["operators"], "quiet": status["quiet"]})
+        self._seen = status.at
+        self._process = (status.pid, task.born)
+        self._respawner = task.respawner
+        if task.life == self._newest:
+            self._hear(StatusReport(status.operators, status.quiet))
 
     @property
     def pid(self) -> int | None:
@@ -263,13 +283,14 @@ class SparkTenant:
 
     # ---- what is done to it ---------------------------------------------------------------------------
 
-    def tell(self, order: Command) -> None:
-        """By mail."""
-        self._host.mail(self._group.name).send({"do": order})
+    def tell(self, command: WorkerCommand) -> None:
+        """Sends the command through the group's mailbox; the task reads it within a second."""
+        self._host.mail(self._group.name).send(encode(command))
 
     def kill(self) -> None:
-        """SIGKILL; its respawner brings it back, or Spark does, or its job fails. Where no process is, Spark is at
-        it: after the loss of an executor that takes a while, and a job that is cancelled would have to begin anew."""
+        """Sends a SIGKILL; the respawner brings the life back, or Spark does, or the job fails. Where no process is,
+        Spark is at it: after the loss of an executor that takes a while, and a job that is cancelled would have to
+        begin anew."""
         pid = self.pid or _living(self._respawner)
         if pid is not None:
             _kill(pid)
@@ -287,7 +308,7 @@ class SparkTenant:
             self._host.spark.sparkContext.cancelJobGroup(self._job)
 
     def waits_for(self) -> str:
-        """Whether Spark has no room, or the task does not get off the ground."""
+        """Says that Spark has no room, or that the task does not start though there is room."""
         spark = self._host.spark
         with contextlib.suppress(Py4JError, OSError):
             there, taken = slots_now(spark), busy(spark)
@@ -308,7 +329,7 @@ def alive(spark: SparkSession) -> bool:
 
 
 def _living(process: tuple[int, str] | None) -> int | None:
-    """Its pid, if it is still this process that has it."""
+    """Returns the process id, if it still belongs to that process."""
     return process[0] if process is not None and started(process[0]) == process[1] else None
 
 
@@ -318,7 +339,7 @@ def _kill(pid: int) -> None:
 
 
 def _short(text: str) -> str:
-    """The line that says most."""
+    """Returns the line of an error that says most."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith("An error occurred while calling")]
     telling = [

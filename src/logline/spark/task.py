@@ -1,15 +1,15 @@
 """A group inside a Spark task: what the Python worker of the task does.
 
-It speaks by mail, since a task inherits no pipes: orders come to `@group/NAME`, reports go to `@reports`, the status
-lies where everybody can read it. How it ended is the one row that the task returns; an exception of user code is such
-an outcome and no failure of the task, which Spark would try again. A life that was fenced off ends successfully for
-the same reason (R10).
+A task inherits no pipes, so it uses the mailboxes of the log: it reads commands from `@group/NAME` and sends reports
+to `@reports`. It writes its status down in the log. How it ended (`End`) is the one row that the task returns; an
+exception of user code is such an end and no failure of the task, which Spark would try again. A life that was fenced
+off ends successfully for the same reason (R10).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import logging
 import os
 import pickle
 import sys
@@ -19,16 +19,20 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
+import msgspec
 import pyarrow as pa
 
 from logline.graph.shipping import ship
 from logline.names import BoxName, PartitionName
 from logline.runtime.control.supervisor import Supervisor, back_off
 from logline.runtime.hosts.parent import die_with_parent, new_chance
-from logline.runtime.hosts.worker import work
+from logline.runtime.hosts.worker import obey_line, work
 from logline.runtime.lives.instances import for_partition
+from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife
+from logline.runtime.messages.reports import End, Failed, Letter, LogLine, Report, Started, StatusReport
+from logline.runtime.messages.wire import NotAMessage, encode
 from logline.spark.respawn import can_fork, respawn
 from logline.store.address import open_store
 from logline.store.lmdb.environment import started
@@ -38,14 +42,14 @@ if TYPE_CHECKING:
     from logline.store.seam import Store
 
 REPORTS = BoxName("@reports")
-"""The box in which the driver hears its tasks."""
+"""The box from which the driver takes the reports of its tasks."""
 LIFE = "logline.life"
 """The local property of a Spark job that says how often its group has died before."""
 PARTITION = "logline.partition"
 """The local property that says which partition of a DataFrame the job reads; empty if nothing is left to read."""
 SCHEMA = "outcome string"
 LOOK = 1.0
-"""Seconds between two looks for orders without a bell."""
+"""Seconds between two looks for commands without a bell."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,8 @@ class Order:
     folder: str
 
 
-def orders_box(group: str) -> BoxName:
-    """The box of a group."""
+def commands_box(group: str) -> BoxName:
+    """The box from which the task of a group takes its commands."""
     return BoxName(f"@group/{group}")
 
 
@@ -103,10 +107,10 @@ def live(plain: Mapping[str, Any], batches: Iterator[pa.RecordBatch]) -> str:
     life = int(context.getLocalProperty(LIFE) or 0) + context.attemptNumber()
     partition = context.getLocalProperty(PARTITION)
     with _surroundings(order):
-        return json.dumps(_missing(order) or _live_here(order, life, partition, batches))
+        return encode(_missing(order) or _live_here(order, life, partition, batches)).decode()
 
 
-def _live_here(order: Order, life: int, partition: str | None, batches: Iterator[pa.RecordBatch]) -> dict[str, Any]:
+def _live_here(order: Order, life: int, partition: str | None, batches: Iterator[pa.RecordBatch]) -> End:
     if partition is None:
         return _live_on(order, life)
     from logline.spark.source import feed
@@ -115,26 +119,26 @@ def _live_here(order: Order, life: int, partition: str | None, batches: Iterator
         return _live(replace(order, instances=_for_partition(order.instances, partition)), life)
 
 
-def _missing(order: Order) -> dict[str, Any] | None:
-    """Imports the user's modules; the objects are those of no life. What can't be had here is an outcome: Spark would
-    try a task that fails a hundred times."""
+def _missing(order: Order) -> Failed | None:
+    """Imports the user's modules; the objects are those of no life. A module that is missing here is an end of the
+    life: Spark would try a task that fails a hundred times."""
     try:
         pickle.loads(order.instances)
     except Exception as error:
         text = f"a Spark task can't host {order.group}: {type(error).__name__}: {error}"
-        return {"over": None, "error": [text, "", "", traceback.format_exc()]}
+        return Failed(text, traceback=traceback.format_exc())
     return None
 
 
-def _live_on(order: Order, life: int) -> dict[str, Any]:
-    """Life after life, until one comes to its end."""
+def _live_on(order: Order, life: int) -> End:
+    """Runs life after life, until one comes to its end."""
     import logline.spark.warm  # noqa: F401
 
     if not can_fork():
         return _live(order, life)
     respawner = os.getpid()
-    outcome: dict[str, Any] = respawn(lambda before, how: _live(order, life + before, respawner, how))
-    return outcome
+    end: End = respawn(lambda before, how: _live(order, life + before, respawner, how))
+    return end
 
 
 def _for_partition(shipped: bytes, partition: str) -> bytes:
@@ -144,18 +148,29 @@ def _for_partition(shipped: bytes, partition: str) -> bytes:
     return narrow
 
 
-def _live(order: Order, life: int, respawner: int | None = None, how: str = "") -> dict[str, Any]:
-    """One life in this process. `respawner`: the process that forked it, if one did; `how` the last one ended."""
+def _live(order: Order, life: int, respawner: int | None = None, how: str = "") -> End:
+    """Runs one life in this process. `respawner`: the process that forked it, if one did; `how`: how the life before
+    it ended."""
     new_chance()
     store = open_store(order.log)
-    about = _take_turn(store, order, life, respawner or os.getpid())
     box = store.mail(REPORTS)
 
-    def say(**message: Any) -> None:
-        if "started" in message:
-            message["how"] = how
-        if "status" not in message:  # that one is not sent: it lies there to be read
-            box.send({"run": order.run, "group": order.group, "life": about["life"], **message})
+    def send(life: int, report: Started | LogLine) -> None:
+        box.send(encode(Letter(order.run, order.group, life, report)))
+
+    before = _last_status(store, order.group, lambda line: send(life, line))
+    task = _take_turn(store, order, life, respawner or os.getpid(), before)
+
+    def say(report: Report) -> None:
+        match report:
+            case Started():
+                send(task.life, msgspec.structs.replace(report, how=how))
+            case LogLine():
+                send(task.life, report)
+            case StatusReport():
+                pass  # the driver reads it where `work` writes it down
+            case _:
+                assert_never(report)
 
     return work(
         order.group,
@@ -163,46 +178,58 @@ def _live(order: Order, life: int, respawner: int | None = None, how: str = "") 
         store,
         level=order.level,
         armed=order.armed,
-        life=about["life"],
+        life=task.life,
         say=say,
         obey=lambda engine: _obey(store, order.group, engine),
-        about=about,
+        task=task,
     )
 
 
-def _take_turn(store: Store, order: Order, life: int, respawner: int) -> dict[str, Any]:
-    """What is to be known of this life. Backs off when lives before this one died young: neither a respawner nor
-    Spark's own retries make a pause."""
-    before = store.statuses().get(order.group, {})
+def _last_status(store: Store, group: str, tell: Callable[[LogLine], None]) -> GroupStatus | None:
+    """What the group wrote down last, in this run or an earlier one. `tell` takes a word about what can't be read."""
+    data = store.statuses().get(group)
+    if data is None:
+        return None
+    try:
+        return GROUP_STATUSES.decode(data)
+    except NotAMessage as error:
+        tell(LogLine("logline", logging.ERROR, f"what is written down for {group} in the log is {error}"))
+        return None
+
+
+def _take_turn(store: Store, order: Order, life: int, respawner: int, before: GroupStatus | None) -> TaskLife:
+    """Writes down that this life begins, and returns what is known of it. Waits a while if lives before this one died
+    young: neither a respawner nor Spark's own retries make a pause."""
     young = 0
-    if before.get("run") == order.run and before["phase"] not in ("stopped", "finished"):  # it died
-        life = max(life, before["life"] + 1)  # after a respawner that was killed, Spark knows nothing of its lives
-        if time.time() - before["began"] < Supervisor.soon:
-            young = before["young"] + 1
-    about = {
-        "run": order.run,
-        "life": life,
-        "born": started(os.getpid()),
-        "respawner": [respawner, started(respawner)],
-        "began": time.time(),
-        "young": young,
-    }
-    known = {"pid": os.getpid(), "phase": "running", "operators": {}, "quiet": False, "at": time.time()}
-    store.put_status(order.group, {**known, **about})
+    last = None if before is None or before.phase in ("stopped", "finished") else before.task
+    if last is not None and last.run == order.run:  # it died
+        life = max(life, last.life + 1)  # after a respawner that was killed, Spark knows nothing of its lives
+        if time.time() - last.began < Supervisor.soon:
+            young = last.young + 1
+    task = TaskLife(
+        run=order.run,
+        life=life,
+        born=started(os.getpid()),
+        respawner=(respawner, started(respawner)),
+        began=time.time(),
+        young=young,
+    )
+    store.put_status(order.group, encode(GroupStatus(os.getpid(), "running", {}, False, time.time(), task)))
     time.sleep(back_off(young))
-    return {**about, "began": time.time()}
+    return msgspec.structs.replace(task, began=time.time())
 
 
 def _obey(store: Store, group: str, engine: InlineEngine) -> Callable[[], None]:
-    """Hears orders until the life is over; those of an earlier life of the same run hold too."""
-    box = store.mail(orders_box(group))
+    """Begins to give the engine the commands from the group's box, and returns a function that ends this. Commands to
+    an earlier life of the same run hold too."""
+    box = store.mail(commands_box(group))
     bell, over = threading.Event(), threading.Event()
-    unlisten = store.on_bell(orders_box(group), bell.set)
+    unlisten = store.on_bell(commands_box(group), bell.set)
 
     def hear() -> None:
         while not over.is_set():
-            for message in box.receive():
-                engine.command(message["do"])
+            for line in box.receive():
+                obey_line(engine, line)
             bell.wait(LOOK)
             bell.clear()
 

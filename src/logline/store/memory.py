@@ -48,7 +48,7 @@ from logline.names import (
 )
 from logline.store.encoding import decode_image, decode_step, encode_image, encode_step
 from logline.store.lineage_history import KeptHistory
-from logline.store.seam import Holder, Meta
+from logline.store.seam import Holder, Meta, check_line
 
 _NO_HEAD = Head()
 """The head of a port that has put out nothing; never changed."""
@@ -333,7 +333,7 @@ class MemoryCrashHint:
 
 
 class MemoryMailbox:
-    """A list that everyone in this process sees; a message is kept as bytes, so that nobody shares it."""
+    """A list that everyone in this process sees."""
 
     def __init__(self, store: MemoryStore, box: str) -> None:
         self._store = store
@@ -341,24 +341,25 @@ class MemoryMailbox:
         self._letters: list[bytes] | None = None
         self._seen = 0
 
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Appends, then rings."""
+    def send(self, message: bytes) -> None:
+        """Appends the message and rings the bell."""
+        check_line(message)
         with self._store.lock:
-            self._store.boxes.setdefault(self._box, []).append(msgspec.json.encode(message))
+            self._store.boxes.setdefault(self._box, []).append(message)
         self._store.ring(BoxName(self._box))
 
-    def receive(self) -> list[dict[str, Any]]:
-        """What this object has not seen; after a drop it is another list."""
+    def receive(self) -> list[bytes]:
+        """Returns what this object has not seen. After a drop the box is another list, read from the start."""
         with self._store.lock:
             letters = self._store.boxes.get(self._box)
             if letters is not self._letters:
                 self._letters, self._seen = letters, 0
             new = [] if letters is None else letters[self._seen :]
             self._seen += len(new)
-        return [msgspec.json.decode(letter) for letter in new]
+        return new
 
     def drop(self) -> None:
-        """An empty box."""
+        """Removes the box; the next message makes it anew."""
         with self._store.lock:
             self._store.boxes.pop(self._box, None)
 
@@ -375,7 +376,7 @@ class MemoryStore:
         self._journals: dict[InstanceName, _Data] = {}
         self._bells: dict[BellName, list[Callable[[], None]]] = {}
         self._meta: bytes | None = None
-        self._statuses: dict[str, Mapping[str, Any]] = {}
+        self._statuses: dict[str, bytes] = {}
         self.boxes: dict[str, list[bytes]] = {}
         self.notes: dict[InstanceName, str] = {}
 
@@ -449,13 +450,13 @@ class MemoryStore:
         """Remembered for the next run."""
         self._meta = msgspec.json.encode((meta.pipeline, to_plain(meta.graph)))
 
-    def put_status(self, group: str, status: Mapping[str, Any]) -> None:
-        """The newest status of a group."""
+    def put_status(self, name: str, status: bytes) -> None:
+        """Keeps the newest status of that name."""
         with self.lock:
-            self._statuses[group] = dict(status)
+            self._statuses[name] = status
 
-    def statuses(self) -> Mapping[str, Mapping[str, Any]]:
-        """All groups."""
+    def statuses(self) -> Mapping[str, bytes]:
+        """Returns the newest status of each name."""
         with self.lock:
             return dict(self._statuses)
 

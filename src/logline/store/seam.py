@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from logline.engine.image import Answer, Finished, Head, Image, Needs, Output, Step, Taken
 from logline.graph.record import GraphRecord
@@ -113,17 +113,24 @@ class Lease(Protocol):
     def release(self) -> None: ...
 
 
+def check_line(message: bytes) -> None:
+    """Raises ValueError for bytes that a mailbox can't carry."""
+    if not message or b"\n" in message:
+        raise ValueError(f"a message is a line that is not empty and has no line break, not {message[:100]!r}")
+
+
 class Mailbox(Protocol):
     """Commands and reports between the processes of a run: small, few, and no part of what recovery needs.
 
     A box has a name that no operator can have, `@driver` say. It is made by the first message and outlives those
-    who send and receive; what is in it from an earlier run is dropped by whoever begins the next one.
+    who send and receive; what is in it from an earlier run is dropped by whoever begins the next one. A message is a
+    line of bytes that is not empty and has no line break; what it means, the store does not know.
     """
 
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Appends a message, whole or not at all, and rings the box's bell."""
+    def send(self, message: bytes) -> None:
+        """Appends a message, whole or not at all, and rings the box's bell. Raises ValueError if it is no line."""
 
-    def receive(self) -> list[dict[str, Any]]:
+    def receive(self) -> list[bytes]:
         """What has come since this object looked last, in the order of sending; at first everything there is."""
 
     def drop(self) -> None:
@@ -198,8 +205,10 @@ class Store(Protocol):
 
     def set_meta(self, meta: Meta) -> None: ...
 
-    def put_status(self, group: str, status: Mapping[str, Any]) -> None: ...
+    def put_status(self, name: str, status: bytes) -> None:
+        """Writes a status down, in the place of the last one of that name. It need not survive a power cut."""
 
-    def statuses(self) -> Mapping[str, Mapping[str, Any]]: ...
+    def statuses(self) -> Mapping[str, bytes]:
+        """The newest status of each name, as it was written."""
 
     def close(self) -> None: ...

@@ -203,15 +203,32 @@ def test_journals_against_each_other(tmp_path: Path) -> None:
         p.run(url, engine="inline")
 
 
-def test_a_letter_that_was_cut_off_costs_only_itself(folder: Path) -> None:
+@pytest.mark.parametrize("half", [b"", b"{", b'{"n": ', b'{"n": 2}'])
+def test_a_letter_that_was_cut_off_costs_only_itself(folder: Path, half: bytes) -> None:
     store = LmdbStore(folder)
     box, reader = store.mail("@driver"), store.mail("@driver")
-    box.send({"n": 1})
+    box.send(b'{"n": 1}')
     with (folder / "mail" / "@driver.jsonl").open("ab") as file:
-        file.write(b'\n{"n": ')  # its sender was killed here
-    assert reader.receive() == [{"n": 1}]
-    box.send({"n": 3})
-    assert reader.receive() == [{"n": 3}]
+        file.write(b"\n" + half)  # its sender was killed here
+    assert reader.receive() == [b'{"n": 1}']
+    box.send(b'{"n": 3}')
+    box.send(b'{"n": 4}')
+    assert reader.receive() == [b'{"n": 3}', b'{"n": 4}']
+    assert store.mail("@driver").receive() == [b'{"n": 1}', b'{"n": 3}', b'{"n": 4}']
+    store.close()
+
+
+def test_a_line_that_somebody_else_wrote_is_handed_on(folder: Path) -> None:
+    store = LmdbStore(folder)
+    box = store.mail("@driver")
+    box.send(b"1")
+    with (folder / "mail" / "@driver.jsonl").open("ab") as file:
+        file.write(b"stop it\n")
+    box.send(b"2")
+    assert box.receive() == [b"1", b"stop it", b"2"]
+    with (folder / "mail" / "@driver.jsonl").open("ab") as file:
+        file.write(b"now\n")
+    assert box.receive() == [b"now"]
     store.close()
 
 

@@ -24,6 +24,8 @@ from logline.lineage.openlineage.transport import Sender
 from logline.names import ERRORS, ChannelName, InstanceName, PortName, Ssn
 from logline.runtime.control.engine import Engine
 from logline.runtime.lives.instances import Instance
+from logline.runtime.messages.notes import EXPORT_NOTES, ExportNote, read_note
+from logline.runtime.messages.wire import encode
 from logline.store.seam import Store
 
 LOOK = 1.0
@@ -139,16 +141,16 @@ class Exporter:
         self._thread.start()
 
     def _begin(self) -> None:
-        before = self._store.statuses().get(_NOTE, {})
-        if before.get("open"):  # noted by a run that did not live to tell its end
-            for event in self._events.lost(before["run"], before["operators"], self._since):
+        before = read_note(self._store, _NOTE, EXPORT_NOTES)
+        if before is not None and before.open:  # noted by a run that did not live to tell its end
+            for event in self._events.lost(before.run, before.operators, self._since):
                 self._sender.put(event, must=True)
         self._note(is_open=True)
         for event in self._events.window("START", self._since, self._since, {}):
             self._sender.put(event, must=True)
 
     def _note(self, *, is_open: bool) -> None:
-        self._store.put_status(_NOTE, {"run": self._run, "operators": self._operators, "open": is_open})
+        self._store.put_status(_NOTE, encode(ExportNote(self._run, self._operators, is_open)))
 
     def _work(self) -> None:
         due = time.monotonic() + self._every

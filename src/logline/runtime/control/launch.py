@@ -62,7 +62,7 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
     _refuse_gaps(store, graph, instances)
     lease = store.lease(uuid.uuid4().hex[:8], takeover=settings.takeover)
     try:
-        store.mail(DRIVER).drop()  # orders to a run that is over
+        store.mail(DRIVER).drop()  # commands to a run that is over
         # Once more, for nothing changes any more: another run may have begun between the look and the lease.
         for change in _admit(store, graph, settings.resume):
             logger.info("pipeline %r has changed: %s", graph.name, change)

@@ -1,10 +1,11 @@
-"""Between a run and other processes: `logline stop LOG` writes to the box `@driver` of the log, and whoever runs it
-obeys; once a second it writes down how it goes, for `logline status LOG`.
+"""Between a run and other processes: `logline stop LOG` sends a command to the box `@driver` of the log, and the run
+obeys; once a second the run writes down how it is, for `logline status LOG`.
 
-    {"do": "stop"}    {"do": "drain"}    {"do": "restart", "operator": "hourly"}
-    {"do": "retry", "event": "enrich.errors:3"}    {"do": "drop", "event": "enrich.errors:3"}
+    tell_run(store, Stop())                             another process
+    tell_run(store, Retry("enrich.errors:3"))
 
-The same for every engine. A bell wakes the listener; one that was lost costs a second.
+The commands are those of `RunCommand` (`runtime/messages/commands.py`). What is none of them is logged, and the run
+goes on. The same for every engine. A bell wakes the listener; one that was lost costs a second.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import os
 import threading
 import time
 from collections.abc import Collection
+from typing import assert_never
 
 from logline.errors import LoglineError
 from logline.names import InstanceName, parse_instance
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.error_resolution import What, parse_error, resolve
 from logline.runtime.log.log_status import DRIVER, note_status
+from logline.runtime.messages.commands import RUN_COMMANDS, Drain, Drop, Restart, Retry, RunCommand, Stop
+from logline.runtime.messages.wire import encode
 from logline.store.seam import Store
 
 LOOK = 1.0
@@ -29,8 +33,13 @@ LOOK = 1.0
 logger = logging.getLogger("logline")
 
 
+def tell_run(store: Store, command: RunCommand) -> None:
+    """Sends a command to the process that runs the pipeline of this log; it obeys within a second."""
+    store.mail(DRIVER).send(encode(command))
+
+
 class RemoteControl:
-    """Listens for as long as a run lasts."""
+    """Obeys the commands of other processes for as long as a run lasts."""
 
     def __init__(self, engine: Engine, store: Store, instances: Collection[InstanceName]) -> None:
         self._engine = engine
@@ -46,8 +55,8 @@ class RemoteControl:
 
     def _listen(self) -> None:
         while not self._over:
-            for message in self._box.receive():
-                self._obey(message)
+            for command in RUN_COMMANDS.understood(self._box.receive(), "another process"):
+                self._obey(command)
             if time.monotonic() - self._noted >= LOOK:
                 self._note()
             self._bell.wait(LOOK)
@@ -60,21 +69,30 @@ class RemoteControl:
             if lease is not None and lease.held():  # one that was taken over has nothing to say any more
                 note_status(self._store, lease.run, os.getpid(), self._engine.status())
 
-    def _obey(self, message: dict[str, object]) -> None:
-        what, operator = message.get("do"), message.get("operator")
-        if what == "stop":
-            logger.info("another process stops this run")
-            self._engine.command("stop")
-        elif what == "drain":
-            logger.info("another process drains this run")
-            self._engine.command("drain")
-        elif what == "restart" and operator in self._instances:
-            logger.info("another process asks for a restart of %r", operator)
-            self._engine.restart(parse_instance(operator), lambda: None)
-        elif what in ("retry", "drop"):
-            self._resolve(str(message.get("event")), what)
-        else:
-            logger.warning("another process asks for something that this run does not know: %s", message)
+    def _obey(self, command: RunCommand) -> None:
+        match command:
+            case Stop():
+                logger.info("another process stops this run")
+                self._engine.command("stop")
+            case Drain():
+                logger.info("another process drains this run")
+                self._engine.command("drain")
+            case Restart():
+                self._restart(command.operator)
+            case Retry():
+                self._resolve(command.event, "retry")
+            case Drop():
+                self._resolve(command.event, "drop")
+            case _:
+                assert_never(command)
+
+    def _restart(self, operator: str) -> None:
+        if operator not in self._instances:
+            logger.error("another process asks for a restart of %r, which this run does not have", operator)
+            return
+        instance = parse_instance(operator)
+        logger.info("another process asks for a restart of %r", instance)
+        self._engine.restart(instance, lambda: None)
 
     def _resolve(self, event: str, what: What) -> None:
         try:
@@ -85,7 +103,7 @@ class RemoteControl:
             logger.warning("another process asks to %s %s: %s", what, event, error)
 
     def close(self) -> None:
-        """The run is over; what comes now is for nobody."""
+        """Ends the listening when the run is over, and drops the commands that come too late."""
         self._over = True
         self._bell.set()
         self._thread.join()

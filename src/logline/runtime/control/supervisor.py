@@ -17,12 +17,14 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Literal, assert_never
 
 from logline.errors import PipelineFailed
 from logline.names import InstanceName, Ssn
-from logline.runtime.hosts.seam import Ended, Group, Host, Order, Tenant
+from logline.runtime.hosts.seam import Ended, Group, Host, Tenant
 from logline.runtime.lives.inline import sweep
+from logline.runtime.messages.commands import Drain, Stop, WorkerCommand
+from logline.runtime.messages.reports import LogLine, Report, Started, StatusReport
 from logline.runtime.status import OperatorStatus, Phase, Status
 from logline.store.seam import Lease, Store
 
@@ -57,7 +59,7 @@ class Worker:
     started: float = 0.0
     heard: float = 0.0
     patience: float = PATIENCE
-    status: Mapping[str, Any] = field(default_factory=dict)
+    status: Mapping[str, OperatorStatus] = field(default_factory=dict)
     quiet: bool = False
     restarts: int = 0
     crashes: int = 0
@@ -105,9 +107,17 @@ class Supervisor:
 
     # ---- from any thread ------------------------------------------------------------------------------
 
-    def command(self, kind: Order) -> None:
+    def command(self, kind: Literal["stop", "drain"]) -> None:
         """`stop`: every life ends in order. `drain`: sources stop reading, and it stops when all is quiet."""
-        self._events.put(lambda: self._tell(kind))
+        command: WorkerCommand
+        match kind:
+            case "stop":
+                command = Stop()
+            case "drain":
+                command = Drain()
+            case _:
+                assert_never(kind)
+        self._events.put(lambda: self._tell(command))
 
     def abandon(self) -> None:
         """Kills every life; what is logged stays logged."""
@@ -137,7 +147,7 @@ class Supervisor:
         operators: dict[str, OperatorStatus] = {}
         for worker in self.workers.values():
             for name in worker.group.instances:
-                known = OperatorStatus(**worker.status.get(name, {}))
+                known = worker.status.get(str(name), OperatorStatus())
                 operators[str(name)] = replace(known, restarts=worker.restarts)
         return Status(self.phase, operators, str(self.error).splitlines()[0] if self.error else "")
 
@@ -178,29 +188,31 @@ class Supervisor:
         worker.tenant = worker.host.start(
             worker.group,
             worker.restarts,
-            lambda message: self._events.put(lambda: self._hear(worker, life, message)),
+            lambda report: self._events.put(lambda: self._hear(worker, life, report)),
             lambda ended: self._events.put(lambda: self._ended(worker, life, ended)),
         )
 
-    def _hear(self, worker: Worker, life: int, message: Mapping[str, Any]) -> None:
+    def _hear(self, worker: Worker, life: int, report: Report) -> None:
         if worker.lives != life or worker.tenant is None:
             return
         worker.heard = time.monotonic()
-        if "status" in message:
-            worker.status = message["status"]
-            worker.quiet = message["quiet"]
-        elif "log" in message:
-            name, level, text = message["log"]
-            logging.getLogger(name).log(level, "%s", text)
-        elif "started" in message:
-            if worker.begun:  # the host brought it back by itself
-                self._count(worker, str(message.get("how", "died")))
-            worker.begun = True
-            worker.hangs = False
-            worker.started = worker.heard
-            worker.quiet = False
-            if self._stop_asked or self.phase == "draining":
-                worker.tenant.tell("stop" if self._stop_asked else "drain")
+        match report:
+            case StatusReport():
+                worker.status = report.operators
+                worker.quiet = report.quiet
+            case LogLine():
+                logging.getLogger(report.logger).log(report.level, "%s", report.text)
+            case Started():
+                if worker.begun:  # the host brought it back by itself
+                    self._count(worker, report.how or "died")
+                worker.begun = True
+                worker.hangs = False
+                worker.started = worker.heard
+                worker.quiet = False
+                if self._stop_asked or self.phase == "draining":
+                    worker.tenant.tell(Stop() if self._stop_asked else Drain())
+            case _:
+                assert_never(report)
 
     def _ended(self, worker: Worker, life: int, ended: Ended) -> None:
         if worker.lives != life:
@@ -291,7 +303,7 @@ class Supervisor:
         if len(done) == len(self.workers):
             self.phase = "finished" if all(w.over == "finished" for w in done) else "stopped"
         elif self.phase == "draining" and not self._stop_asked and self._drained():
-            self._tell("stop")
+            self._tell(Stop())
         if now - self._swept > 1.0:
             self._swept = now
             for worker in done:
@@ -319,16 +331,20 @@ class Supervisor:
             worker.quiet = False
         return False
 
-    def _tell(self, kind: Order) -> None:
-        if kind == "drain" and self.phase == "running":
-            self.phase = "draining"
-        if kind == "stop":
-            self._stop_asked = True
+    def _tell(self, command: WorkerCommand) -> None:
+        match command:
+            case Drain():
+                if self.phase == "running":
+                    self.phase = "draining"
+            case Stop():
+                self._stop_asked = True
+            case _:
+                assert_never(command)
         for worker in self.workers.values():
             worker.quiet = False
             if worker.tenant is not None:
-                worker.tenant.tell(kind)
-            elif kind == "stop" and worker.over is None:
+                worker.tenant.tell(command)
+            elif self._stop_asked and worker.over is None:
                 worker.over = "stopped"
 
     def _abandon(self) -> None:

@@ -1,13 +1,15 @@
-"""Where worker processes are born: a process of its own that imports what every worker needs, and forks.
+"""The fork server: a process that imports what every worker needs, and forks the workers.
 
     python -m logline.runtime.hosts.fork_server LINE DRIVER      (number of an inherited socket; a process id)
 
 A fork takes some milliseconds, the imports of an interpreter half a second: an operator that was killed is back that
 much sooner. The user's process is never forked, whatever threads and locks it has; this one is started with spawn,
-runs no user code, starts no thread and opens no log. It dies with its driver, and its children with it, by the
-kernel's hand.
+runs no user code, starts no thread and opens no log. When its driver dies the kernel kills it, and its children with
+it.
 
-Over the line come the pipes of the next worker, or whom to kill; back goes how each one was born and how it ended.
+Over the line the driver asks for the next worker, with its pipes, or says which one to kill; the server answers with
+each process that it made and how that one ended (`runtime/messages/forks.py`). A request that it can't read ends it
+with a traceback: the driver is of the same version, so there is nothing sensible to do instead.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import json
 import os
 import select
 import signal
@@ -23,26 +24,28 @@ import socket
 import sys
 import traceback
 import warnings
-from typing import Any
+from typing import assert_never
 
 from logline.runtime.hosts.parent import call_process, die_with_parent, new_chance
 from logline.runtime.hosts.piped_worker import serve
+from logline.runtime.messages.forks import FORK_REQUESTS, Exited, Fork, ForkAnswer, Forked, Kill, NotForked
+from logline.runtime.messages.wire import encode
 
 _ALWAYS = ("lmdb", "pyarrow.compute", "logline.runtime.hosts.worker")
 
 
 class ForkServer:
-    """The loop: one thing after the other, on one thread."""
+    """Serves one driver: handles requests and the ends of processes one after the other, on one thread."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
         self._poll = select.poll()
         self._poll.register(line, select.POLLIN)
         self._children: dict[int, tuple[int, int]] = {}
-        """By the descriptor that tells their end: number and process id."""
+        """Number and process id, by the descriptor that becomes readable when the process ends."""
 
     def run(self) -> None:
-        """Until the driver hangs up; whoever lives then dies with us."""
+        """Serves until the driver hangs up. Processes that live then die with this one."""
         while True:
             for fd, _ in self._poll.poll():
                 if fd in self._children:
@@ -54,46 +57,48 @@ class ForkServer:
         data, pipes, _, _ = socket.recv_fds(self._line, 1 << 16, 2)
         if not data:
             return False
-        message = json.loads(data)
-        if "kill" in message:
-            for number, pid in self._children.values():  # not reaped yet: the pid is still theirs
-                if number == message["kill"]:
-                    os.kill(pid, signal.SIGKILL)
-        else:
-            self._fork(message["number"], message["name"], pipes)
+        match request := FORK_REQUESTS.decode(data):
+            case Fork():
+                self._fork(request, pipes)
+            case Kill():
+                for number, pid in self._children.values():  # not reaped yet: the pid is still theirs
+                    if number == request.number:
+                        os.kill(pid, signal.SIGKILL)
+            case _:
+                assert_never(request)
         return True
 
-    def _fork(self, number: int, name: str, pipes: list[int]) -> None:
+    def _fork(self, request: Fork, pipes: list[int]) -> None:
         here = os.getpid()
         try:
             pid = os.fork()
             if pid == 0:
-                _live(here, name, *pipes)
+                _live(here, request.name, *pipes)
         except OSError as error:
-            self._say(number=number, failed=str(error))
+            self._say(NotForked(request.number, str(error)))
             return
         finally:
             for pipe in pipes:
                 os.close(pipe)
         end = os.pidfd_open(pid)
-        self._children[end] = (number, pid)
+        self._children[end] = (request.number, pid)
         self._poll.register(end, select.POLLIN)
-        self._say(number=number, pid=pid)
+        self._say(Forked(request.number, pid))
 
     def _reap(self, end: int) -> None:
         number, pid = self._children.pop(end)
         self._poll.unregister(end)
         os.close(end)
         _, status = os.waitpid(pid, 0)
-        self._say(number=number, code=os.waitstatus_to_exitcode(status))
+        self._say(Exited(number, os.waitstatus_to_exitcode(status)))
 
-    def _say(self, **message: Any) -> None:
+    def _say(self, answer: ForkAnswer) -> None:
         with contextlib.suppress(OSError):  # the driver is gone: the next look at the line shows it
-            self._line.send(json.dumps(message).encode())
+            self._line.send(encode(answer))
 
 
 def _live(server: int, name: str, commands: int, reports: int) -> None:
-    """The child. It never returns to the loop."""
+    """Runs a worker in the forked process. Never returns to the server's loop."""
     try:
         die_with_parent(server)
         call_process(name)
@@ -109,7 +114,7 @@ def _live(server: int, name: str, commands: int, reports: int) -> None:
 
 
 def main(line: int, driver: int, *modules: str) -> None:
-    """Imports, then waits for work."""
+    """Imports what workers need, then serves the driver at the other end of the socket `line`."""
     die_with_parent(driver)  # before anything that takes time: a driver may be killed meanwhile
     for name in (*_ALWAYS, *modules):
         with contextlib.suppress(ImportError):  # whoever needs it will say so

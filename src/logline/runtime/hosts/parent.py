@@ -1,4 +1,4 @@
-"""What a process does first that another one made: it does not outlive that one, and is no copy of it."""
+"""What a forked or started process does first, so that it does not outlive its parent and shares no randomness."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def die_with_parent(parent: int | None = None) -> None:
 
 
 def call_process(name: str) -> None:
-    """What `ps` and `top` show of a process; the kernel keeps fifteen bytes of it."""
+    """Sets the name that `ps` and `top` show for this process; the kernel keeps fifteen bytes of it."""
     _prctl(_PR_SET_NAME, name.encode())
 
 
 def new_chance() -> None:
-    """Python's own random numbers begin anew in a forked process; those of NumPy have to be told."""
+    """Seeds NumPy's random numbers anew in a forked process. Python's own are seeded by the fork."""
     if (numbers := sys.modules.get("numpy.random")) is not None:
         numbers.seed()
 

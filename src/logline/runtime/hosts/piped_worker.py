@@ -1,12 +1,11 @@
-"""A worker process: one group, which hears and reports over pipes.
+"""A worker process: runs one group, takes commands from one pipe and writes reports to another.
 
-The first command carries what to run. The process dies with its driver: by the kernel's hand, and when the command
-pipe closes.
+The first message says what to run (`Begin`). The process dies with its driver: the kernel kills it, and it ends
+itself when the command pipe closes. If it can't read a message, it reports that as a failure, and the run fails.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import sys
 import threading
@@ -14,43 +13,52 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from logline.runtime.hosts.pipes import Speaker, listen
+from logline.runtime.messages.commands import BEGIN
+from logline.runtime.messages.wire import NotAMessage
 
 if TYPE_CHECKING:
     from logline.runtime.lives.inline import InlineEngine
 
 
 def serve(commands: int, reports: int) -> None:
-    """Runs one group until it is over."""
+    """Runs one group until it is over, then ends the process."""
     speaker = Speaker(reports)
     heard = listen(commands)
     first = next(heard, None)
     if first is None:
         return
-    sys.path[:] = first["path"]
-    sys.argv[:] = first["argv"]
-    from logline.runtime.hosts.worker import work
+    try:
+        begin = BEGIN.decode(first)
+    except NotAMessage as error:
+        from logline.runtime.messages.reports import Failed
+
+        speaker.say(Failed(f"a worker process can't begin: what it was sent is {error}"))
+        raise
+    sys.path[:] = begin.path
+    sys.argv[:] = begin.argv
+    from logline.runtime.hosts.worker import obey_line, work
     from logline.store.address import open_store
 
     def obey(engine: InlineEngine) -> Callable[[], None]:
         def hear() -> None:
-            for message in heard:
-                engine.command(message["do"])
+            for line in heard:
+                obey_line(engine, line)
             os._exit(1)  # the driver is gone: nobody would know of what happens here
 
         threading.Thread(target=hear, name="logline-obey", daemon=True).start()
         return lambda: None
 
-    outcome = work(
-        first["group"],
-        base64.b64decode(first["instances"]),
-        open_store(first["log"]),
-        level=first["level"],
-        armed=first["faults"],
-        life=first["life"],
+    end = work(
+        begin.group,
+        begin.instances,
+        open_store(begin.log),
+        level=begin.level,
+        armed=begin.faults,
+        life=begin.life,
         say=speaker.say,
         obey=obey,
     )
-    speaker.say(**outcome)
+    speaker.say(end)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads of user code that hang must not keep the process

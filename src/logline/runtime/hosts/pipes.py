@@ -1,28 +1,28 @@
-"""What a driver and its worker processes say to each other: one JSON line at a time, over pipes of their own.
+"""The pipes between a driver and its worker processes: one message per line (`runtime/messages`).
 
 A worker that finds its command pipe closed has lost its driver and ends; a driver that finds a report pipe closed
-has lost a worker. User code may print what it likes: its output is not ours.
+has lost a worker. What user code prints goes elsewhere: these pipes are not its standard output.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any
+
+from logline.runtime.messages.wire import Message, encode
 
 
 class Speaker:
-    """Writes lines; safe from any thread."""
+    """Writes messages to a pipe; safe from any thread."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._lock = threading.Lock()
 
-    def say(self, **message: Any) -> bool:
-        """False if nobody listens any more."""
-        line = json.dumps(message).encode() + b"\n"
+    def say(self, message: Message) -> bool:
+        """Writes the message whole. Returns False if nobody listens any more."""
+        line = encode(message) + b"\n"
         try:
             with self._lock:
                 while line:
@@ -32,15 +32,15 @@ class Speaker:
         return True
 
     def close(self) -> None:
-        """The other side sees the end."""
+        """Closes the pipe; the other side sees its end."""
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
 
 
-def listen(fd: int) -> Iterator[dict[str, Any]]:
-    """Lines as they come, until the other side is gone. A line that was cut off by a kill is dropped."""
+def listen(fd: int) -> Iterator[bytes]:
+    """Yields lines as they come, until the other side is gone. Drops the last line if a kill has cut it off."""
     rest = b""
     while True:
         try:
@@ -50,5 +50,4 @@ def listen(fd: int) -> Iterator[dict[str, Any]]:
         if not data:
             return
         *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            yield json.loads(line)
+        yield from lines

@@ -1,13 +1,11 @@
-"""The local host: groups as processes on this machine, forked by the fork server.
+"""The local host: runs each group as a process on this machine, which the fork server forks.
 
-The death of a process is seen at once, by the end of its report pipe.
+The driver sees the death of a process at once: its report pipe ends.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -15,12 +13,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import assert_never
 
-from logline.errors import PipelineFailed
 from logline.graph.shipping import ship
 from logline.runtime.hosts.pipes import Speaker, listen
-from logline.runtime.hosts.seam import Ended, Group, Hear, Order
+from logline.runtime.hosts.seam import Ended, Group, Hear
+from logline.runtime.messages.commands import Begin, WorkerCommand
+from logline.runtime.messages.forks import FORK_ANSWERS, Exited, Fork, Forked, Kill, NotForked
+from logline.runtime.messages.reports import REPORTS_AND_END, End, Failed, LogLine, Over, Started, StatusReport
+from logline.runtime.messages.wire import encode
 
 logger = logging.getLogger("logline")
 PATIENCE = 5.0
@@ -31,7 +32,7 @@ makes of Python objects: without this, in every life anew."""
 
 
 class ProcessHost:
-    """Has a process for each life."""
+    """Starts a process for each life."""
 
     patient = False
 
@@ -41,29 +42,29 @@ class ProcessHost:
         self._line: _ForkLine | None = None
 
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> ProcessTenant:
-        """A new process; called on one thread, which outlives it."""
-        first = {
-            "path": sys.path,
-            "argv": sys.argv,
-            "log": self._log,
-            "level": logger.getEffectiveLevel(),
-            "group": group.name,
-            "faults": os.environ.get("LOGLINE_FAULT", ""),
-            "life": life,
-            "instances": base64.b64encode(ship(group.instances)).decode(),
-        }
+        """Starts a process. Called on one thread, which outlives it."""
+        begin = Begin(
+            path=list(sys.path),
+            argv=list(sys.argv),
+            log=self._log,
+            level=logger.getEffectiveLevel(),
+            group=group.name,
+            faults=os.environ.get("LOGLINE_FAULT", ""),
+            life=life,
+            instances=ship(group.instances),
+        )
         if self._line is None or self._line.over:
             self._line = _ForkLine()
-        return ProcessTenant(self._line, first, hear, ended)
+        return ProcessTenant(self._line, begin, hear, ended)
 
     def close(self) -> None:
-        """No more lives."""
+        """Ends the fork server, and with it every process that lives."""
         if self._line is not None:
             self._line.close()
 
 
 class _ForkLine:
-    """This side of a fork server: asks for processes and learns how they ended."""
+    """The driver's end of the line to a fork server: asks for processes and learns how they ended."""
 
     def __init__(self) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -90,31 +91,33 @@ class _ForkLine:
         self._listener.start()
 
     def ask(self, tenant: ProcessTenant, name: str, pipes: tuple[int, int]) -> int:
-        """Has a process made; its number is for `kill`."""
+        """Has a process made, and returns its number, which `kill` takes."""
         with self._lock:
             number = len(self._born)
             self._born.append(tenant)
         try:
-            socket.send_fds(self._line, [json.dumps({"number": number, "name": name}).encode()], pipes)
+            socket.send_fds(self._line, [encode(Fork(number, name))], pipes)
         except OSError:  # the fork server was killed just now, maybe before this one was on the list
             tenant.gone("was not started: the process that starts the workers was killed")
         return number
 
     def kill(self, number: int) -> None:
-        """Through the fork server, which knows whether the process id is still that process."""
+        """Has the fork server kill the process: it knows whether the process id is still that process."""
         with contextlib.suppress(OSError):
-            self._line.send(json.dumps({"kill": number}).encode())
+            self._line.send(encode(Kill(number)))
 
     def _listen(self) -> None:
-        while data := self._receive():
-            message = json.loads(data)
-            tenant = self._born[message["number"]]
-            if "pid" in message:
-                tenant.pid = message["pid"]
-            elif "failed" in message:
-                tenant.gone(f"could not be started: {message['failed']}")
-            else:
-                tenant.gone(how_it_ended(message["code"]))
+        for answer in FORK_ANSWERS.understood(iter(self._receive, b""), "the process that starts the workers"):
+            tenant = self._born[answer.number]
+            match answer:
+                case Forked():
+                    tenant.pid = answer.pid
+                case NotForked():
+                    tenant.gone(f"could not be started: {answer.reason}")
+                case Exited():
+                    tenant.gone(how_it_ended(answer.code))
+                case _:
+                    assert_never(answer)
         self._server.wait()
         with self._lock:
             self._line.close()
@@ -130,7 +133,7 @@ class _ForkLine:
             return b""
 
     def close(self) -> None:
-        """Ends it, and whoever lives."""
+        """Kills the fork server; its children die with it."""
         self._server.kill()
         self._listener.join(PATIENCE)
 
@@ -138,66 +141,73 @@ class _ForkLine:
 class ProcessTenant:
     """One process, and the thread that feeds it, hears it and sees it die."""
 
-    def __init__(self, line: _ForkLine, first: dict[str, Any], hear: Hear, ended: Callable[[Ended], None]) -> None:
+    def __init__(self, line: _ForkLine, begin: Begin, hear: Hear, ended: Callable[[Ended], None]) -> None:
         self.pid: int | None = None
         self._line = line
+        self._group = begin.group
         self._how = ""
         self._gone = threading.Event()
         commands_in, commands_out = os.pipe()
         reports_in, reports_out = os.pipe()
         self._speaker = Speaker(commands_out)
-        self._number = line.ask(self, first["group"], (commands_in, reports_out))
+        self._number = line.ask(self, begin.group, (commands_in, reports_out))
         os.close(commands_in)
         os.close(reports_out)
-        threading.Thread(target=self._attend, args=(first, reports_in, hear, ended), daemon=True).start()
+        threading.Thread(target=self._attend, args=(begin, reports_in, hear, ended), daemon=True).start()
 
-    def _attend(self, first: dict[str, Any], reports: int, hear: Hear, ended: Callable[[Ended], None]) -> None:
-        self._speaker.say(**first)
-        last: dict[str, Any] | None = None
-        for message in listen(reports):
-            if "over" in message:
-                last = message
-            else:
-                hear(message)
+    def _attend(self, begin: Begin, reports: int, hear: Hear, ended: Callable[[Ended], None]) -> None:
+        self._speaker.say(begin)
+        last: End | None = None
+        for message in REPORTS_AND_END.understood(listen(reports), f"the process of group {self._group}"):
+            match message:
+                case Started() | StatusReport() | LogLine():
+                    hear(message)
+                case Over() | Failed():
+                    last = message
+                case _:
+                    assert_never(message)
         os.close(reports)
         self._gone.wait()
         self._speaker.close()
         ended(outcome(last) if last is not None else Ended(how=self._how))
 
     def gone(self, how: str) -> None:
-        """There is no process, or no more."""
+        """Notes that there is no process, or no more. Only the first call counts."""
         if not self._gone.is_set():
             self.pid = None
             self._how = how
             self._gone.set()
 
-    def tell(self, order: Order) -> None:
-        """Over its pipe."""
-        self._speaker.say(do=order)
+    def tell(self, command: WorkerCommand) -> None:
+        """Writes the command to the process's pipe."""
+        self._speaker.say(command)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Has the fork server send a SIGKILL."""
         self._line.kill(self._number)
 
     def close(self) -> None:
-        """A killed process is gone at once."""
+        """Kills the process and waits until it is gone, which takes a moment."""
         if not self._gone.is_set():
             self.kill()
             self._gone.wait(PATIENCE)
 
     def waits_for(self) -> str:
-        """A process has room as long as the machine has."""
+        """Returns nothing: a process has room as long as the machine has."""
         return ""
 
 
 def how_it_ended(code: int) -> str:
-    """A process's exit code in words."""
+    """Says an exit code in words."""
     return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
 
 
-def outcome(last: dict[str, Any]) -> Ended:
-    """What a worker said last."""
-    if last.get("error"):
-        text, operator, event, trace = last["error"]
-        return Ended(error=PipelineFailed(text.split("\n\n")[0], operator=operator, event=event, traceback=trace))
-    return Ended(over=last["over"])
+def outcome(end: End) -> Ended:
+    """Turns a worker's last report into what the supervisor wants to know."""
+    match end:
+        case Failed():
+            return Ended(error=end.error())
+        case Over():
+            return Ended(over=end.way)
+        case _:
+            assert_never(end)

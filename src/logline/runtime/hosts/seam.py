@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from logline.errors import PipelineFailed
 from logline.names import InstanceName
 from logline.runtime.lives.instances import Instance
+from logline.runtime.messages.commands import WorkerCommand
+from logline.runtime.messages.reports import Report
 
-Order = Literal["stop", "drain"]
-Hear = Callable[[Mapping[str, Any]], None]
-"""Takes a report, on any thread: `started` (a pid), `status` with `quiet`, or `log`."""
+Hear = Callable[[Report], None]
+"""Takes a report, on any thread."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +35,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a life ended."""
+    """How a life ended: it came to an end of its own, its code failed, or it died."""
 
     over: Literal["finished", "stopped", "fenced", "handed"] | None = None
     """`handed`: what is left to read is for the next life. None: it died, or its code failed."""
     error: PipelineFailed | None = None
     """The user's code failed: no crash, and not to be tried again."""
     how: str = "ended without a word"
-    """Of one that died."""
+    """What killed it, if it died."""
 
 
 class Tenant(Protocol):
@@ -51,7 +52,8 @@ class Tenant(Protocol):
     def pid(self) -> int | None:
         """Its process now, on this machine; None while it has none."""
 
-    def tell(self, order: Order) -> None: ...
+    def tell(self, command: WorkerCommand) -> None:
+        """Sends the command; the life hears it soon."""
 
     def kill(self) -> None:
         """As kill -9 would; its end is reported when it is gone."""
@@ -72,4 +74,4 @@ class Host(Protocol):
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> Tenant:
         """Begins a life; the first one is number 0. `ended` is called once, on any thread, after the last report.
 
-        A host that restarts a process by itself reports `started` again, with another pid."""
+        A host that restarts a process by itself reports `Started` again, with another pid."""

@@ -1,4 +1,4 @@
-"""The driver's own process as a host: a group on a thread of it.
+"""The driver's own process as a host: each group runs on a thread.
 
 For operators that need what only the driver has, a Spark session say. It is not as safe as a process: code that
 kills its process takes the driver along; the run is then resumed by whoever starts it again.
@@ -9,18 +9,23 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import asdict
+from typing import assert_never
 
 from logline.graph.shipping import ship
-from logline.runtime.hosts.seam import Ended, Group, Hear, Order
-from logline.runtime.hosts.worker import HEARTBEAT
+from logline.runtime.hosts.seam import Ended, Group, Hear
+from logline.runtime.hosts.worker import HEARTBEAT, carry_out, end_of
 from logline.runtime.lives.inline import InlineEngine
+from logline.runtime.messages.commands import WorkerCommand
+from logline.runtime.messages.notes import GroupStatus
+from logline.runtime.messages.reports import Failed, Over, Started, StatusReport
+from logline.runtime.messages.wire import encode
 from logline.store.seam import Store
 
 
 class ThreadHost:
-    """Runs an inline engine for each life."""
+    """Runs each life as an inline engine on a thread of its own."""
 
     patient = False
 
@@ -28,13 +33,13 @@ class ThreadHost:
         self._store = store
 
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> ThreadTenant:
-        """A new thread, with copies of the user's objects that no earlier life has touched."""
+        """Starts a thread, with copies of the user's objects that no earlier life has touched."""
         fresh = Group(group.name, pickle.loads(ship(group.instances)))
         return ThreadTenant(fresh, self._store, hear, ended)
 
 
 class ThreadTenant:
-    """One engine, the thread it runs on, and one that reports."""
+    """One life: an engine, the thread that it runs on, and a thread that reports."""
 
     def __init__(self, group: Group, store: Store, hear: Hear, ended: Callable[[Ended], None]) -> None:
         self._group = group
@@ -51,39 +56,42 @@ class ThreadTenant:
         engine = self._engine
         beat = threading.Thread(target=self._beat, name="logline-beat", daemon=True)
         beat.start()
-        self._hear({"started": os.getpid()})
+        self._hear(Started(os.getpid()))
         engine.run()
         self._over.set()
         beat.join()
         self._report()
-        if engine.error is not None:
-            self._ended(Ended(error=engine.error))
-        elif self._dropped:
-            self._ended(Ended(how="was dropped"))
-        elif engine.phase == "stopped" and any(host.over == "fenced" for host in engine.hosts.values()):
-            self._ended(Ended(over="fenced"))
-        else:
-            self._ended(Ended(over="finished" if engine.phase == "finished" else "stopped"))
+        self._ended(self._end())
+
+    def _end(self) -> Ended:
+        match end_of(self._engine):
+            case Failed():
+                return Ended(error=self._engine.error)
+            case Over() if self._dropped:
+                return Ended(how="was dropped")
+            case Over(way):
+                return Ended(over=way)
+            case end:
+                assert_never(end)
 
     def _beat(self) -> None:
         while not self._over.wait(HEARTBEAT):
             self._report()
 
     def _report(self) -> None:
-        status = self._engine.status()
-        plain = {n: asdict(o) for n, o in status.operators.items()}
-        self._hear({"status": plain, "quiet": self._engine.drained()})
-        known = {"pid": os.getpid(), "phase": status.phase, "operators": plain, "quiet": self._engine.drained()}
-        self._store.put_status(self._group.name, known)
+        status, quiet = self._engine.status(), self._engine.drained()
+        self._hear(StatusReport(status.operators, quiet))
+        known = GroupStatus(os.getpid(), status.phase, status.operators, quiet, time.time())
+        self._store.put_status(self._group.name, encode(known))
 
     @property
     def pid(self) -> int | None:
-        """The driver's own."""
+        """The driver's own process, as long as the life lasts."""
         return None if self._over.is_set() else os.getpid()
 
-    def tell(self, order: Order) -> None:
-        """To the engine."""
-        self._engine.command(order)
+    def tell(self, command: WorkerCommand) -> None:
+        """Gives the command to the engine, which obeys between two pieces of work."""
+        carry_out(self._engine, command)
 
     def kill(self) -> None:
         """Drops its lives where they are, as a crash would."""
@@ -91,10 +99,10 @@ class ThreadTenant:
         self._engine.abandon()
 
     def close(self) -> None:
-        """A thread in user code that does not return is left behind."""
+        """Drops the life and waits a few seconds. A thread in user code that does not return is left behind."""
         self.kill()
         self._thread.join(5.0)
 
     def waits_for(self) -> str:
-        """A thread begins at once."""
+        """Returns nothing: a thread begins at once."""
         return ""

@@ -1,7 +1,7 @@
-"""What a worker does, whatever process it is in: the instances of one group, on the same loop as the inline engine.
+"""What a worker does, whatever process it is in: it runs the instances of one group on the inline engine's loop.
 
-How it hears commands and makes reports differs (pipes in `runtime/hosts/piped_worker.py`, mail in a Spark task), so
-both come from outside.
+How commands come in and reports go out differs (pipes in `runtime/hosts/piped_worker.py`, mail in a Spark task), so
+the caller gives both.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from typing import NoReturn, assert_never
 
 from logline.runtime.lives.inline import InlineEngine
+from logline.runtime.messages.commands import WORKER_COMMANDS, Drain, Stop, WorkerCommand
+from logline.runtime.messages.notes import GroupStatus, TaskLife
+from logline.runtime.messages.reports import End, Failed, LogLine, Over, Report, Started, StatusReport
+from logline.runtime.messages.wire import NotAMessage, encode
 from logline.store import faults
 from logline.store.lmdb import environment
 from logline.store.seam import Store
@@ -37,18 +40,56 @@ MEMORY = 64 << 20
 """Bytes of freed memory that a worker keeps. Runs of events come and go in buffers of some hundred KB: handed back to
 the kernel each time, they cost page faults, a sixth of the time of a busy worker."""
 
-Say = Callable[..., object]
+Say = Callable[[Report], object]
+"""Sends a report to the driver."""
 
 
 class _Forward(logging.Handler):
-    """What operators log reaches the driver."""
+    """Sends what operators log to the driver."""
 
     def __init__(self, say: Say) -> None:
         super().__init__()
         self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._say(log=[record.name, record.levelno, record.getMessage()])
+        self._say(LogLine(record.name, record.levelno, record.getMessage()))
+
+
+def carry_out(engine: InlineEngine, command: WorkerCommand) -> None:
+    """Has the engine do what a command says."""
+    match command:
+        case Stop():
+            engine.command("stop")
+        case Drain():
+            engine.command("drain")
+        case _:
+            assert_never(command)
+
+
+def obey_line(engine: InlineEngine, line: bytes) -> None:
+    """Carries out the command that a driver has sent. What is no command fails the engine, and with it the run: the
+    driver is of the same version, so a worker that does not understand it must not guess."""
+    try:
+        command = WORKER_COMMANDS.decode(line)
+    except NotAMessage as error:
+        text = f"a worker was sent something that is {error}"
+
+        def fail() -> NoReturn:
+            raise NotAMessage(text)
+
+        engine.order(fail)
+        return
+    carry_out(engine, command)
+
+
+def end_of(engine: InlineEngine) -> End:
+    """How an engine that has run came to its end."""
+    if engine.error is not None:
+        return Failed.of(engine.error)
+    if engine.phase == "finished":
+        return Over("finished")
+    ways = {host.over for host in engine.hosts.values()}
+    return Over("fenced" if "fenced" in ways else "handed" if "handed" in ways else "stopped")
 
 
 def _keep_memory() -> None:
@@ -68,12 +109,13 @@ def work(
     life: int,
     say: Say,
     obey: Callable[[InlineEngine], Callable[[], None]],
-    about: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Runs one group until it is over, and says how that came. Nothing of it stays in the process, but for how that
-    keeps memory.
+    task: TaskLife | None = None,
+) -> End:
+    """Runs one group until it is over, and returns how it ended. Closes the log. Leaves the process as it was, except
+    for how that keeps freed memory.
 
-    What `obey` returns ends the hearing. `about` goes with every status. The log is closed in the end.
+    `obey` is called with the engine, begins to give it commands, and returns a function that ends this. `task` is
+    written down with every status.
     """
     logger = logging.getLogger("logline")
     before = sys.getswitchinterval(), logger.level, gc.get_threshold()
@@ -95,10 +137,9 @@ def work(
         def report() -> None:
             status = engine.status()
             quiet = engine.drained()
-            plain = {n: {**asdict(o), "counters": dict(o.counters)} for n, o in status.operators.items()}
-            say(status=plain, quiet=quiet)
-            known = {"pid": os.getpid(), "phase": status.phase, "operators": plain, "quiet": quiet, "at": time.time()}
-            store.put_status(group, {**known, **(about or {})})
+            say(StatusReport(status.operators, quiet))
+            known = GroupStatus(os.getpid(), status.phase, status.operators, quiet, time.time(), task)
+            store.put_status(group, encode(known))
 
         def beat() -> None:
             while not over.wait(HEARTBEAT):
@@ -108,19 +149,14 @@ def work(
         heartbeat.start()
         unhear = obey(engine)
         try:
-            say(started=os.getpid())
+            say(Started(os.getpid()))
             engine.run()
         finally:
             over.set()
             heartbeat.join()
             unhear()
         report()
-        error = engine.error
-        ways = {host.over for host in engine.hosts.values()} if engine.phase == "stopped" else set()
-        return {
-            "over": next((way for way in ("fenced", "handed") if way in ways), engine.phase),
-            "error": None if error is None else [error.args[0], error.operator, error.event, error.traceback],
-        }
+        return end_of(engine)
     finally:
         logger.removeHandler(forward)
         environment.worker_process = False

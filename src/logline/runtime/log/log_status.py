@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from logline.engine.spec import InstanceSpec, write_port
 from logline.graph.instances import expand
@@ -17,6 +17,8 @@ from logline.graph.lineage_paths import kept_ports
 from logline.graph.record import GraphRecord, OperatorRecord, graph_of
 from logline.names import BoxName, InstanceName, PortName
 from logline.runtime.lives.instances import retain
+from logline.runtime.messages.notes import DRIVER_NOTES, DriverNote, read_note
+from logline.runtime.messages.wire import encode
 from logline.runtime.status import OperatorStatus, Phase, Status, logged_status
 from logline.store.seam import Store
 
@@ -28,7 +30,7 @@ LogPhase = Phase | Literal["starting", "died"]
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """A log at one moment."""
+    """What is known of a log at one moment."""
 
     pipeline: str
     phase: LogPhase
@@ -43,43 +45,40 @@ class LogStatus:
 
 
 def note_status(store: Store, run: str, pid: int, status: Status) -> None:
-    """What a run knows of itself, for others."""
-    operators = {name: {**asdict(one), "counters": dict(one.counters)} for name, one in status.operators.items()}
-    note = {"run": run, "pid": pid, "at": time.time(), "phase": status.phase, "error": status.error}
-    store.put_status(DRIVER, {**note, "operators": operators})
+    """Writes down what a run knows of itself, for other processes."""
+    store.put_status(DRIVER, encode(DriverNote(run, pid, time.time(), status.phase, status.error, status.operators)))
 
 
 def log_status(store: Store) -> LogStatus:
-    """The log as it is now. It must have been used (`Store.meta`)."""
+    """Reads the log as it is now. It must have been used (`Store.meta`)."""
     meta = store.meta()
     assert meta is not None
-    noted = store.statuses().get(DRIVER, {})
+    noted = read_note(store, DRIVER, DRIVER_NOTES)
     holder = store.running()  # after the note: a run that ends in between has said so in it
-    known: Mapping[str, Any] = noted.get("operators", {})
+    known = {} if noted is None else noted.operators
     specs = specs_of(meta.graph)
     operators = {
-        str(name): logged_status(store, spec, OperatorStatus(**known.get(name, {}))) for name, spec in specs.items()
+        str(name): logged_status(store, spec, known.get(str(name), OperatorStatus())) for name, spec in specs.items()
     }
     return LogStatus(
         meta.pipeline,
         _phase(store, specs, noted, None if holder is None else holder.run),
         operators,
-        noted.get("error", ""),
+        "" if noted is None else noted.error,
         None if holder is None else holder.run,
         None if holder is None else holder.pid,
-        None if "at" not in noted else max(time.time() - noted["at"], 0.0),
+        None if noted is None else max(time.time() - noted.at, 0.0),
     )
 
 
 def _phase(
-    store: Store, specs: Mapping[InstanceName, InstanceSpec], noted: Mapping[str, Any], run: str | None
+    store: Store, specs: Mapping[InstanceName, InstanceSpec], noted: DriverNote | None, run: str | None
 ) -> LogPhase:
     if run is not None:
-        return noted["phase"] if noted.get("run") == run else "starting"
+        return noted.phase if noted is not None and noted.run == run else "starting"
     if all(store.read(name).image().left for name in specs):
         return "finished"
-    last = noted.get("phase")
-    return "died" if last in (None, "running", "draining") else last
+    return "died" if noted is None or noted.phase in ("running", "draining") else noted.phase
 
 
 def specs_of(record: GraphRecord) -> dict[InstanceName, InstanceSpec]:

@@ -42,11 +42,12 @@ def boot_id() -> str:
     return ""
 
 
-def write_aside(path: Path, value: Mapping[str, Any], *, sync: bool = True) -> None:
-    """Written beside and renamed: a reader sees the old file or the new one, never half of one."""
+def write_aside(path: Path, value: Mapping[str, Any] | bytes, *, sync: bool = True) -> None:
+    """Writes JSON, or bytes as they are, to a file beside and renames it: a reader sees the old file or the new one,
+    never half of one."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    with aside.open("w") as file:
-        json.dump(value, file)
+    with aside.open("wb") as file:
+        file.write(value if isinstance(value, bytes) else json.dumps(value).encode())
         if sync:
             file.flush()
             os.fsync(file.fileno())
@@ -291,17 +292,16 @@ class LmdbStore:
         """Remembered for the next run."""
         write_aside(self.folder / "graph.json", {"pipeline": meta.pipeline, "graph": to_plain(meta.graph)})
 
-    def put_status(self, group: str, status: Mapping[str, Any]) -> None:
-        """The newest status of a group; never behind an fsync."""
-        write_aside(self.folder / "status" / f"{group.replace('/', '~')}.json", status, sync=False)
+    def put_status(self, name: str, status: bytes) -> None:
+        """Writes a small file; never waits for the disk."""
+        write_aside(self.folder / "status" / f"{name.replace('/', '~')}.json", status, sync=False)
 
-    def statuses(self) -> Mapping[str, Mapping[str, Any]]:
-        """All groups."""
-        found: dict[str, Mapping[str, Any]] = {}
+    def statuses(self) -> Mapping[str, bytes]:
+        """Reads the small files."""
+        found: dict[str, bytes] = {}
         for path in sorted((self.folder / "status").glob("*.json")):
-            value = read_json(path)
-            if value is not None:
-                found[path.stem.replace("~", "/")] = value
+            with contextlib.suppress(FileNotFoundError):  # gone since the folder was listed
+                found[path.stem.replace("~", "/")] = path.read_bytes()
         return found
 
     def __del__(self) -> None:

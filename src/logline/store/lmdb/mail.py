@@ -1,18 +1,26 @@
-"""Mailboxes as small files of JSON lines in the log's folder.
+"""Mailboxes as small files of lines in the log's folder.
 
 Not an LMDB environment: a process stopped inside a transaction would block all who want to send. A message is one
-`write` to a file opened for appending, which the kernel does not mix with others. A sender that was killed midway
-leaves half a line; every message begins a line of its own, so that only the half one is lost.
+`write` to a file opened for appending, which the kernel does not mix with others: a line break, so that it has a line
+of its own whatever stands before it; the message; CR LF, which show that it is whole.
+
+    {"kind": "drain"}CRLF
+    {"kind": "sto               the sender was killed here: dropped, and only this
+    {"kind": "stop"}CRLF
+
+A line without CR that an empty line or the end of the file follows was written by somebody else, with an editor say.
+It is handed on: the receiver tells that it is no message.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+
+from logline.store.seam import check_line
 
 
 class FileMailbox:
@@ -25,19 +33,19 @@ class FileMailbox:
         """The file that is read, kept open: after a drop another one stands there, and could have its number."""
         self._read = 0
 
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Appends, then rings."""
-        line = b"\n" + json.dumps(message).encode() + b"\n"
+    def send(self, message: bytes) -> None:
+        """Appends the message and rings the bell."""
+        check_line(message)
         self._path.parent.mkdir(exist_ok=True, mode=0o700)
         file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            os.write(file, line)
+            os.write(file, b"\n" + message + b"\r\n")
         finally:
             os.close(file)
         self._ring()
 
-    def receive(self) -> list[dict[str, Any]]:
-        """Whole lines after those that this object has seen."""
+    def receive(self) -> list[bytes]:
+        """Returns whole lines after those that this object has seen."""
         if self._file is not None and not self._stands():
             self._close()
         if self._file is None:
@@ -48,14 +56,16 @@ class FileMailbox:
         data = os.pread(self._file, os.fstat(self._file).st_size - self._read, self._read)
         whole = data[: data.rfind(b"\n") + 1]
         self._read += len(whole)
-        found: list[dict[str, Any]] = []
-        for line in whole.split(b"\n"):
-            with contextlib.suppress(ValueError):  # empty, or the half of a sender that was killed
-                found.append(json.loads(line))
+        found = []
+        for line, after in pairwise(whole.split(b"\n")):
+            if line.endswith(b"\r"):
+                found.append(line[:-1])
+            elif line and not after:
+                found.append(line)
         return found
 
     def drop(self) -> None:
-        """An empty box."""
+        """Removes the file; the next message makes it anew."""
         self._path.unlink(missing_ok=True)
 
     def _stands(self) -> bool:

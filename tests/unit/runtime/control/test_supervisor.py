@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,11 +12,13 @@ from logline.engine.spec import InstanceSpec
 from logline.names import OUT, InstanceName, Serial, Ssn
 from logline.runtime.control import supervisor
 from logline.runtime.control.supervisor import LONGEST, Supervisor
-from logline.runtime.hosts.seam import Ended, Group, Hear, Order
+from logline.runtime.hosts.seam import Ended, Group, Hear
+from logline.runtime.messages.commands import WorkerCommand
+from logline.runtime.messages.reports import LogLine, Started, StatusReport
 from logline.store.memory import MemoryStore
 
 NAMES = ("a", "b")
-STATUS: dict[str, Any] = {"status": {}, "quiet": False}
+STATUS = StatusReport({}, quiet=False)
 
 
 class Silent:
@@ -30,7 +31,7 @@ class Silent:
         self.ended = ended
         self.killed = False
 
-    def tell(self, order: Order) -> None: ...
+    def tell(self, command: WorkerCommand) -> None: ...
 
     def kill(self) -> None:
         self.killed = True
@@ -96,7 +97,7 @@ class Scene:
     def patience(self) -> int:
         """Seconds after which the life of `a` is killed."""
         life = self.life()
-        life.hear({"started": 1})
+        life.hear(Started(1))
         self.look()
         for second in range(1, 1000):
             self.pass_by(1, "a")
@@ -121,7 +122,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 def test_a_report_that_waits_behind_others_is_no_silence(scene: Scene) -> None:
     for _ in range(100):
-        scene.life("b").hear({"log": ["logline.op.b", 10, "so much to say"]})
+        scene.life("b").hear(LogLine("logline.op.b", 10, "so much to say"))
     for _ in range(100):
         scene.now += 1.0
         scene.life("a").hear(STATUS)
@@ -134,7 +135,7 @@ def test_a_report_that_waits_behind_others_is_no_silence(scene: Scene) -> None:
 @pytest.mark.parametrize("heard", [False, True])
 def test_while_the_driver_was_suspended_nobody_was_silent(scene: Scene, heard: bool) -> None:
     for name in NAMES:
-        scene.life(name).hear({"started": 1})
+        scene.life(name).hear(Started(1))
     scene.look()
     scene.now += 3600.0
     if heard:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import sys
 import threading
 from pathlib import Path
@@ -14,6 +15,7 @@ import pyarrow as pa
 import logline as ll
 from logline.runtime.hosts.worker import work
 from logline.runtime.lives.instances import instances_of
+from logline.runtime.messages.reports import Over, Report, Started
 from logline.store.address import open_store
 from logline.store.lmdb import environment
 
@@ -33,17 +35,17 @@ def test_nothing_of_a_life_stays_in_its_process(tmp_path: Path) -> None:
     instances = cloudpickle.dumps(instances_of(p.graph(), store.log_id))
     store.close()
     before = settings()
-    said: list[dict[str, object]] = []
-    outcome = work(
+    said: list[Report] = []
+    end = work(
         "all",
         instances,
         open_store(url),
         level=logging.INFO,
         armed="",
         life=0,
-        say=lambda **message: said.append(message),
+        say=said.append,
         obey=lambda engine: lambda: None,
     )
-    assert outcome == {"over": "finished", "error": None}
-    assert any("started" in message for message in said)
+    assert end == Over("finished")
+    assert Started(os.getpid()) in said
     assert settings() == before

@@ -1,0 +1,59 @@
+"""Commands: to a worker, from the driver; to a run, from any process, by mail to `@driver`."""
+
+from __future__ import annotations
+
+from logline.names import OperatorName
+from logline.runtime.messages.wire import Decoder, Message
+
+
+class Begin(Message, frozen=True):
+    """The first message to a worker process: what it runs, and in which surroundings."""
+
+    path: list[str]
+    """The driver's `sys.path`."""
+    argv: list[str]
+    log: str
+    """The address of the log."""
+    level: int
+    """The driver's level of logging."""
+    group: str
+    faults: str
+    """Crash points that are armed (`store/faults.py`)."""
+    life: int
+    instances: bytes
+    """The group's instances with the user's objects, pickled."""
+
+
+class Stop(Message, frozen=True):
+    """End every life in order."""
+
+
+class Drain(Message, frozen=True):
+    """Let the sources stop reading; end when nothing is left to do."""
+
+
+class Restart(Message, frozen=True):
+    """End the life of one operator as a crash would, and begin a new one."""
+
+    operator: OperatorName
+
+
+class Retry(Message, frozen=True):
+    """Generate the input set of an error once more."""
+
+    event: str
+    """The name of the error: `enrich.errors:3`."""
+
+
+class Drop(Message, frozen=True):
+    """Let go of an error."""
+
+    event: str
+
+
+WorkerCommand = Stop | Drain
+RunCommand = Stop | Drain | Restart | Retry | Drop
+
+BEGIN = Decoder[Begin](Begin, "a worker's first message")
+WORKER_COMMANDS = Decoder[WorkerCommand](WorkerCommand, "a command to a worker")
+RUN_COMMANDS = Decoder[RunCommand](RunCommand, "a command to a run")
