@@ -125,7 +125,7 @@ def test_a_later_run_has_what_the_earlier_one_got(tmp_path: Path) -> None:
     """The first run is another process, and what its collect() had at hand is gone with it."""
     log = f"lmdb:{tmp_path}/log"
     command = [sys.executable, "-c", SCRIPT, log]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": os.getcwd()}, check=False)
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, check=False)
     assert done.returncode == 7
     p = numbers()
     with p.start(log, engine="inline") as run:
