@@ -25,9 +25,11 @@ import pyarrow.compute as pc
 
 import logline as ll
 from benchmarks.measure import timed, write
-from logline.engine.image import Member, Output, Position, Step
+from logline.engine.events import Output, Position
 from logline.engine.retention import Retention
+from logline.engine.sets import Member
 from logline.engine.spec import FOREVER, InstanceSpec, Retain
+from logline.engine.step import Step
 from logline.names import OUT, ChannelName, InstanceName, Serial, Ssn
 from logline.store.address import open_store
 from logline.store.seam import Journal
@@ -100,7 +102,7 @@ def step_seconds(journal: Journal, number: int, retention: Retention) -> float:
     step = Step(
         number=number, serial=Serial(first + CHUNK - 1), positions={channel: Position(Ssn(first + CHUNK - 1))}
     )
-    step.alone = {Serial(s): Member(channel, Ssn(s)) for s in range(first, first + CHUNK)}
+    step.sets.alone = {Serial(s): Member(channel, Ssn(s)) for s in range(first, first + CHUNK)}
     outputs = [Output(OUT, Ssn(s), _EVENT, 1, 10, 10 * s, Serial(s)) for s in range(first, first + CHUNK)]
     began = time.thread_time()
     for output in outputs:

@@ -17,7 +17,10 @@ import pyarrow as pa
 
 import logline as ll
 from benchmarks.measure import write
-from logline.engine.image import Finished, Lone, Member, Output, Position, Segment, Step
+from logline.engine.events import Output, Position
+from logline.engine.history import Finished, Lone, Segment
+from logline.engine.sets import Member
+from logline.engine.step import Step
 from logline.graph.record import record_of
 from logline.names import OUT, ChannelName, InstanceName, Serial, Ssn
 from logline.store.address import open_store

@@ -18,8 +18,10 @@ from typing import Any
 from benchmarks.measure import repeat, timed, write
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Claim, Image, Member, Needs, Output, Position
+from logline.engine.events import Output, Position
+from logline.engine.image import Claim, Image, Needs
 from logline.engine.results import Produced, Result
+from logline.engine.sets import Member
 from logline.engine.spec import InstanceSpec
 from logline.graph.instances import Channel
 from logline.graph.operator import Context, Event, Operator
@@ -125,7 +127,7 @@ def life(op: Operator[Any, Any], *, stateless: bool) -> float:
     """Seconds for EVENTS events through a whole life on a memory store."""
     store = MemoryStore()
     feeder = store.claim(UP)
-    from logline.engine.image import Step
+    from logline.engine.step import Step
 
     for n in range(1, EVENTS + 1, RUN):
         feeder.commit(Step(number=n // RUN + 1, outputs=_events(n, RUN)))

@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from logline.engine.image import Answer, Image, Output, Step
+from logline.engine.events import Output
+from logline.engine.image import Image
 from logline.engine.results import Failure
+from logline.engine.sets import Answer
+from logline.engine.step import Step
 from logline.graph.operator import Cause
 from logline.names import ChannelName, InstanceName, PartitionName, Serial, Ssn, TargetName
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from logline.engine.image import Timer
+from logline.engine.sets import Timer
 from logline.graph.operator import Clock
 from logline.names import ChannelName, InsetId
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from logline.engine.image import Image, Step
+from logline.engine.image import Image
 from logline.engine.spec import Limits
+from logline.engine.step import Step
 
 
 class Commits:
@@ -56,7 +57,7 @@ class Commits:
     def _urgent(self, step: Step) -> bool:
         """Whether somebody waits for what is pending."""
         return self.hurry or bool(
-            step.outputs or step.staged or step.reveal or step.answers or step.ended or step.left
+            step.outputs or step.reads.staged or step.reads.reveal or step.sets.answers or step.ended or step.left
         )
 
     def _full(self, step: Step) -> bool:

@@ -34,8 +34,9 @@ from typing import Literal
 
 import msgspec
 
-from logline.engine.image import Answer, Finished
+from logline.engine.history import Finished
 from logline.engine.results import Produced, Result
+from logline.engine.sets import Answer
 from logline.errors import EngineError
 from logline.graph.operator import Cause
 from logline.names import Serial, Ssn

@@ -10,8 +10,11 @@ generates it, as after any crash (R5).
 
 from __future__ import annotations
 
-from logline.engine.image import Image, Member, Output, Step, own_id, unassigned_id
+from logline.engine.events import Output
+from logline.engine.image import Image
+from logline.engine.sets import Member, own_id, unassigned_id
 from logline.engine.spec import again_channel
+from logline.engine.step import Step
 from logline.errors import LogError
 from logline.names import ERRORS, InstanceName, Serial, event_name
 
@@ -31,7 +34,7 @@ def retry_step(image: Image, instance: InstanceName, error: Output, *, stateless
     if parked is not None and parked.cause == "parked":
         if parked.id == unassigned_id(parked.members[0]):
             raise LogError(f"{name} can't be retried: assign() failed, so that it is in no input set; drop it")
-        step = Step(done=[error.serial], resolved=[error.ssn])
+        step = _let_go(error, [error.serial])
         step.open(serial, parked.id, parked.members)
     elif stateless:
         step = Step()
@@ -42,7 +45,7 @@ def retry_step(image: Image, instance: InstanceName, error: Output, *, stateless
             f"{name} can't be retried: its rows were rejected by an operator that gathers events, and the rest of "
             "their input set is done. Read them with `logline show`, or drop it"
         )
-    step.due[serial] = "fired"
+    step.sets.due[serial] = "fired"
     return step
 
 
@@ -52,7 +55,14 @@ def drop_step(image: Image, instance: InstanceName, error: Output) -> Step:
         return Step()
     parked = image.sets.get(error.serial)
     done = [error.serial] if parked is not None and parked.cause == "parked" else []
-    return Step(done=done, resolved=[error.ssn])
+    return _let_go(error, done)
+
+
+def _let_go(error: Output, done: list[Serial]) -> Step:
+    step = Step()
+    step.sets.done += done
+    step.errors.resolved.append(error.ssn)
+    return step
 
 
 def _resolved(image: Image, instance: InstanceName, error: Output) -> bool:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.due_sets import DueSet, DueSets
-from logline.engine.image import Answer, Finished, Image
+from logline.engine.history import Finished
+from logline.engine.image import Image
 from logline.engine.results import Failure
+from logline.engine.sets import Answer
 from logline.engine.spec import InstanceSpec, again_channel
 from logline.names import Serial
 

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from logline.engine import actions as do
-from logline.engine.image import Image, Output, Position
+from logline.engine.events import Output, Position
+from logline.engine.image import Image
 from logline.engine.spec import InstanceSpec, Limits
 from logline.errors import EngineError
 from logline.names import ChannelName, Ssn

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from logline.engine import actions as do
-from logline.engine.image import Image, Output, Position, Step
+from logline.engine.events import Output, Position
+from logline.engine.image import Image
 from logline.engine.inbox import Inbox
 from logline.engine.spec import InstanceSpec
+from logline.engine.step import Step
 from logline.names import ChannelName
 
 SHORT, LONG = 10_000, 40_000

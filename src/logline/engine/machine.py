@@ -20,12 +20,13 @@ from typing import Any, Literal, assert_never
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.commits import Commits
-from logline.engine.image import Image, Needs, Step
+from logline.engine.image import Image, Needs
 from logline.engine.outbox import Outbox
 from logline.engine.policy import Asked, Policy
 from logline.engine.results import Failure
 from logline.engine.retention import Retention
 from logline.engine.spec import InstanceSpec
+from logline.engine.step import Step
 from logline.engine.story import Story
 from logline.names import ChannelName, Incarnation, PortName, Serial, TargetName
 
@@ -297,5 +298,5 @@ class Machine(ABC):
         """History first: what its outputs were made of is needed no longer than they are."""
         floors = self.retention.floors(needs, self.outbox.durable, self.now)
         pending = self.commits.pending
-        pending.expired = max(pending.expired, self.retention.expire(floors))
+        pending.lineage.expired = max(pending.lineage.expired, self.retention.expire(floors))
         pending.collected.update(self.outbox.collect(needs, written, floors))

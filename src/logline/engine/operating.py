@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.generation import SetGeneration
-from logline.engine.image import Image, Step
+from logline.engine.image import Image
 from logline.engine.inbox import Inbox
 from logline.engine.intake import SHORT, EventIntake
 from logline.engine.machine import Machine
@@ -24,6 +24,7 @@ from logline.engine.policy import Asked, Policy
 from logline.engine.rebuilding import Rebuilding
 from logline.engine.sealing import Sealing
 from logline.engine.spec import InstanceSpec
+from logline.engine.step import Step
 from logline.engine.writing import Writes
 from logline.names import TargetName
 
@@ -138,7 +139,7 @@ class OperatorMachine(Machine):
         answer = stimulus.answer
         self._seal()
         if self.generation.answered(answer):
-            self.commits.pending.answers.setdefault(answer.serial, []).append(answer)
+            self.commits.pending.sets.answers.setdefault(answer.serial, []).append(answer)
         else:
             self._do(do.Release((answer,)))
 
@@ -169,7 +170,7 @@ class OperatorMachine(Machine):
 
     def _hurry_if_ended(self) -> None:
         """An instance that has ended waits until its writes are known to be done before it leaves."""
-        if self.end_given and self.commits.pending.written:
+        if self.end_given and self.commits.pending.writes.written:
             self.commits.hurry = True
 
     def _write(self) -> None:
@@ -254,9 +255,9 @@ class OperatorMachine(Machine):
     def _on_durable(self, step: Step) -> None:
         self.intake.durable(step)
         self.writes.committed(step)
-        if step.answers:
-            self.generation.release(tuple(a for answers in step.answers.values() for a in answers))
-        if step.finished or step.done:
+        if step.sets.answers:
+            self.generation.release(tuple(a for answers in step.sets.answers.values() for a in answers))
+        if step.sets.finished or step.sets.done:
             self._look_at_bases = True
 
     def _finished(self) -> bool:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from logline.engine.image import Collection, Head, Image, Needs, Output, Step, Taken
+from logline.engine.events import Collection, Head, Output
+from logline.engine.image import Image, Needs, Taken
 from logline.engine.policy import Asked
 from logline.engine.results import Produced
 from logline.engine.spec import InstanceSpec, write_port
+from logline.engine.step import Step
 from logline.names import ERRORS, ChannelName, PortName, Serial, Ssn, TargetName
 
 
@@ -57,7 +59,7 @@ class Outbox:
         head = self.heads[port]
         head.last = ssn = Ssn(head.last + 1)
         head.total = total = head.total + nbytes
-        return Output(port, ssn, payload, rows, nbytes, total, serial, False, same)
+        return Output(port, ssn, payload, rows, nbytes, total, serial, "event", same)
 
     def put_run(self, made: Iterable[Iterable[Produced]], first: Serial) -> list[Output]:
         """The outputs of one set after the other."""
@@ -68,18 +70,18 @@ class Outbox:
         """The end is an event (R11)."""
         head = self.heads[port]
         head.last = Ssn(head.last + 1)
-        return Output(port, head.last, None, 0, 0, head.total, Serial(0), end=True)
+        return Output(port, head.last, None, 0, 0, head.total, Serial(0), "end")
 
     def committed(self, step: Step) -> Iterable[PortName]:
         """What the step put out is durable; returns the ports that have grown."""
         grown: dict[PortName, None] = {}  # in an order that a simulated run repeats
-        for port, (last, _) in step.reveal.items():
+        for port, (last, _) in step.reads.reveal.items():
             self.durable[port] = last
             grown[port] = None
         newest = {output.port: output.ssn for output in step.outputs}
         self.durable.update(newest)
         grown.update(dict.fromkeys(newest))
-        self._resolved.update(step.resolved)
+        self._resolved.update(step.errors.resolved)
         return grown
 
     # ---- back-pressure --------------------------------------------------------------------------------

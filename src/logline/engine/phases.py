@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from logline.engine.clock import EventClock, Timers
 from logline.engine.codec import check_inset, instant, micros
-from logline.engine.image import Image, Member, Output, Timer, own_id, unassigned_id
+from logline.engine.events import Output
+from logline.engine.image import Image
 from logline.engine.results import Failure
+from logline.engine.sets import Member, Timer, own_id, unassigned_id
 from logline.engine.spec import InstanceSpec
 from logline.engine.stimuli import Intake
 from logline.errors import BadName, StateError, a_kind, told

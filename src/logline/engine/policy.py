@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from logline.engine import actions as do
-from logline.engine.image import Image, Needs, Step
+from logline.engine.image import Image, Needs
 from logline.engine.results import Failure
+from logline.engine.step import Step
 from logline.graph.instances import Channel
 from logline.graph.model import Policy as PolicyName
 from logline.names import ChannelName, Ssn

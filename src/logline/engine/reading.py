@@ -20,9 +20,11 @@ from collections import deque
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Image, Output, Progress
+from logline.engine.events import Output
+from logline.engine.image import Image
 from logline.engine.machine import Machine
 from logline.engine.policy import Asked, Policy
+from logline.engine.progress import Progress
 from logline.engine.spec import InstanceSpec
 from logline.names import OUT, PartitionName, Serial, Ssn
 
@@ -135,7 +137,8 @@ class SourceMachine(Machine):
             return False
         if known.progress.unconfirmed and not known.opened:
             return False  # a delivery made before these are confirmed could be one of them
-        if len(self.commits.pending.outputs) + len(self.commits.pending.staged) >= self.spec.limits.commit_events:
+        pending = self.commits.pending
+        if len(pending.outputs) + len(pending.reads.staged) >= self.spec.limits.commit_events:
             return False  # reading does not run away from committing
         return self.spec.replayable or (self._staging in (None, name) and known.progress.status != "complete")
 
@@ -171,7 +174,7 @@ class SourceMachine(Machine):
         self._wake(known.retry_at)
 
     def _progress(self, name: PartitionName, progress: Progress) -> None:
-        self.partitions[name].progress = self.commits.pending.reads[name] = progress
+        self.partitions[name].progress = self.commits.pending.reads.progress[name] = progress
         if progress.status != "incomplete" or progress.ended:
             self.commits.hurry = True
 
@@ -206,7 +209,7 @@ class SourceMachine(Machine):
                 last, total = Ssn(last + 1), total + produced.nbytes
                 self._staged.append((last, total))
                 row = Output(OUT, last, produced.payload, produced.rows, produced.nbytes, total, Serial(0))
-                self.commits.pending.staged.append(row)
+                self.commits.pending.reads.staged.append(row)
         if stimulus.then != "more":  # the read action is over: its effect is whole
             progress = progress._replace(
                 status="complete" if self._staged else "done",
@@ -225,7 +228,7 @@ class SourceMachine(Machine):
         """The read failed half way: what was staged is overwritten by the next try."""
         self._staged = []
         self._staged_offset = None
-        self.commits.pending.staged = []
+        self.commits.pending.reads.staged = []
 
     def _reveal(self) -> None:
         """Step 2.c: only once "complete" is durable, and within the bound of R13."""
@@ -233,13 +236,13 @@ class SourceMachine(Machine):
         if name is None or not self._staged:
             return
         progress = self.partitions[name].progress
-        if progress.status != "complete" or name in self.commits.pending.reads or self._flying_reads(name):
+        if progress.status != "complete" or name in self.commits.pending.reads.progress or self._flying_reads(name):
             return
         if self.outbox.blocked():
             return
         run = self._staged[: self.spec.limits.run_events]
         head = self.outbox.heads[OUT]
-        head.last, head.total = self.commits.pending.reveal[OUT] = run[-1]
+        head.last, head.total = self.commits.pending.reads.reveal[OUT] = run[-1]
         self._staged = self._staged[len(run) :]
         if not self._staged:
             self._progress(name, progress._replace(status="done"))
@@ -247,7 +250,7 @@ class SourceMachine(Machine):
 
     def _flying_reads(self, name: PartitionName) -> bool:
         flying = self.commits.flying
-        return flying is not None and name in flying.reads
+        return flying is not None and name in flying.reads.progress
 
     # ---- destructive ----------------------------------------------------------------------------------
 
@@ -277,7 +280,7 @@ class SourceMachine(Machine):
                 self._do(do.Confirm(name, known.confirming))
 
     def _all_logged(self) -> bool:
-        return self.commits.flying is None and not self.commits.pending.reads
+        return self.commits.flying is None and not self.commits.pending.reads.progress
 
     def _on_confirmed(self, stimulus: on.Confirmed) -> None:
         known = self.partitions[stimulus.partition]

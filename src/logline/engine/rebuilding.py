@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Image, Output
+from logline.engine.events import Output
+from logline.engine.image import Image
 from logline.names import ChannelName, Ssn
 
 

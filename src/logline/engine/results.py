@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from logline.names import PortName, Serial
 
 if TYPE_CHECKING:
-    from logline.engine.image import Member
+    from logline.engine.sets import Member
 
 
 class Produced(NamedTuple):

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from logline.engine.image import Image, Member, Needs, Segment, Step
+from logline.engine.history import Segment
+from logline.engine.image import Image, Needs
+from logline.engine.sets import Member
 from logline.engine.spec import InstanceSpec
+from logline.engine.step import Step
 from logline.names import ChannelName, PortName, Serial, Ssn
 
 PARTS = 128
@@ -62,7 +65,7 @@ class Retention:
         if not made:
             return False
         if lows is None:
-            alone = step.alone.get(serial)
+            alone = step.sets.alone.get(serial)
             if alone is None or alone.channel not in self.spec.traced_in:
                 return False
             if self.spec.ordered:
@@ -81,11 +84,11 @@ class Retention:
 
     def _grow(self, step: Step, now: int) -> None:
         retain = self.spec.retain
-        ports = {port: reached for port, reached in step.reveal.items() if port in retain}
+        ports = {port: reached for port, reached in step.reads.reveal.items() if port in retain}
         ports.update((o.port, (o.ssn, o.total)) for o in step.outputs if o.port in retain)
-        if not ports and not step.kept and not step.lone:
+        if not ports and not step.lineage.kept and not step.lineage.lone:
             return
-        for run in step.lone:
+        for run in step.lineage.lone:
             step.reach_down({run.channel: run.ssn})
         last = self.segments[-1] if self.segments else None
         if last is None or self._full(last, ports, now):
@@ -93,9 +96,9 @@ class Retention:
             begun = Segment(number, now, now, {}, {})
             self.segments.append(begun if last is None else begun._replace(ports=last.ports))
         last = self.segments[-1]
-        lows = {c: min(step.lows.get(c, ssn), ssn) for c, ssn in last.lows.items()}
-        step.segment = last._replace(at=now, ports=last.ports | ports, lows=step.lows | lows)
-        self.segments[-1] = step.segment
+        lows = {c: min(step.lineage.lows.get(c, ssn), ssn) for c, ssn in last.lows.items()}
+        step.lineage.segment = last._replace(at=now, ports=last.ports | ports, lows=step.lineage.lows | lows)
+        self.segments[-1] = step.lineage.segment
 
     def _full(self, last: Segment, ports: Mapping[PortName, tuple[Ssn, int]], now: int) -> bool:
         if len(self.segments) >= 2 * PARTS:

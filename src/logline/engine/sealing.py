@@ -11,12 +11,15 @@ from collections.abc import Mapping, Sequence
 from logline.engine import stimuli as on
 from logline.engine.commits import Commits
 from logline.engine.due_sets import DueSet
-from logline.engine.image import Image, Member, Position, Step
+from logline.engine.events import Position
+from logline.engine.image import Image
 from logline.engine.intake import Run
 from logline.engine.outbox import Outbox
 from logline.engine.results import Failure, Produced
 from logline.engine.retention import Retention
+from logline.engine.sets import Member
 from logline.engine.spec import InstanceSpec
+from logline.engine.step import Step
 from logline.names import ChannelName, Serial
 
 
@@ -57,7 +60,7 @@ class Sealing:
             step.join(serial, member)
         if self._traces:
             self._retention.joined(intake.members)
-        step.due.update(intake.due)
+        step.sets.due.update(intake.due)
         for serial, failure in intake.failed:
             self.close_failed(serial, failure)
         if intake.state is not None:
@@ -68,13 +71,14 @@ class Sealing:
     def take_alone(self, alone: Mapping[Serial, Member]) -> None:
         """Sets of one event; runs of them are long, so nothing is done here for each."""
         if alone:
-            self.step.alone.update(alone)
-            self.step.serial = max(self.step.serial, *alone)
+            sets = self.step.sets
+            sets.alone.update(alone)
+            sets.serial = max(sets.serial, *alone)
 
     def close_failed(self, serial: Serial, failure: Failure) -> None:
         """The set failed before `generate`: it is closed, and not to be generated."""
-        self.step.due[serial] = "fired"
-        self.step.failures[serial] = failure
+        self.step.sets.due[serial] = "fired"
+        self.step.sets.failures[serial] = failure
 
     def apply(
         self,
@@ -86,7 +90,7 @@ class Sealing:
         """A run was taken in and generated at once. Nothing else is due meanwhile: its outputs are next (R6)."""
         step, spec = self.step, self._spec
         step.positions.update(positions)
-        step.serial = max(step.serial, Serial(first + len(made) - 1))
+        step.sets.serial = max(step.sets.serial, Serial(first + len(made) - 1))
         step.outputs += self._outbox.put_run(made, first)
         if self._traces:
             for serial, ((channel, event), outputs) in enumerate(zip(run, made, strict=False), first):
@@ -102,7 +106,7 @@ class Sealing:
             step.outputs.append(put(produced, serial))
         made = self._traces and any(produced.port in self._spec.traced_out for produced in outputs)
         if due.retried is not None:  # whatever came of the rows: if they failed again, they are in a new error
-            step.resolved.append(due.retried)
+            step.errors.resolved.append(due.retried)
         elif due.diverted is not None:
             self._park(due, made=made)
             return
@@ -114,10 +118,10 @@ class Sealing:
         step, serial, diverted = self.step, due.serial, due.diverted
         assert diverted is not None
         if self._traces and self._retention.close(serial, step, made=made):
-            if serial in step.alone:
+            if serial in step.sets.alone:
                 step.reach_down({m.channel: m.ssn for m in diverted.members})
-            step.finished.append(diverted)
-            step.kept.append(serial)
+            step.sets.finished.append(diverted)
+            step.lineage.kept.append(serial)
         self._parked.add(serial)
         step.park(serial)
 
@@ -142,7 +146,7 @@ class Sealing:
         """The step goes with the next commit. `began`: when the last run was begun."""
         pending = self._commits.pending
         if self._traces:
-            self._retention.joined(self.step.alone.items())  # those that are not done yet
+            self._retention.joined(self.step.sets.alone.items())  # those that are not done yet
         if not pending.outputs:
             self.held_since = began
         if pending.empty:

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from logline.engine.image import Answer, Claim, Member, Needs, Output, Taken, Timer
+from logline.engine.events import Output
+from logline.engine.image import Claim, Needs, Taken
 from logline.engine.results import Failure, Produced, Result
+from logline.engine.sets import Answer, Member, Timer
 from logline.engine.spec import InstanceSpec
 from logline.graph.operator import Cause
 from logline.names import ChannelName, InsetId, PartitionName, Serial, Ssn, TargetName

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Claim, Image, Step
+from logline.engine.image import Claim, Image
 from logline.engine.results import Failure
+from logline.engine.step import Step
 
 LONGEST = 60
 """Characters that one value may take in a story."""
@@ -94,13 +95,14 @@ def _many(values: Collection[Any]) -> str:
 
 
 def step_in_words(step: Step) -> str:
-    """The parts of a step that are there, with how much of each."""
+    """The changes that a step makes, with how many of each."""
     found = []
-    for one in fields(step):
-        value = getattr(step, one.name)
-        if isinstance(value, Collection) and not isinstance(value, bytes):
-            if value:
-                found.append(f"{one.name} {len(value)}")
-        elif value:
-            found.append(one.name if value is True or not isinstance(value, int) else f"{one.name} {value}")
+    for changed in (step, step.sets, step.lineage, step.errors, step.reads, step.writes):
+        for one in fields(changed):
+            value = getattr(changed, one.name)
+            if isinstance(value, Collection) and not isinstance(value, bytes):
+                if value:
+                    found.append(f"{one.name} {len(value)}")
+            elif value:
+                found.append(one.name if value is True or not isinstance(value, int) else f"{one.name} {value}")
     return ", ".join(found)

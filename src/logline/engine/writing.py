@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from logline.engine import actions as do
-from logline.engine.image import Image, Output, Step
+from logline.engine.events import Output
+from logline.engine.image import Image
 from logline.engine.spec import InstanceSpec, write_port
+from logline.engine.step import Step
 from logline.names import TargetName
 
 
@@ -58,7 +60,7 @@ class Writes:
         """Algorithm 8, step 2.a: the target itself says what is done."""
         queue = self.queues[target]
         if number > queue.done:
-            queue.done = pending.written[target] = number
+            queue.done = pending.writes.written[target] = number
         return do.FetchWrites(target, queue.done)
 
     def fetched(self, target: TargetName, writes: list[Output]) -> None:
@@ -82,7 +84,7 @@ class Writes:
                 queue.last = new[-1].ssn
                 queue.ready.extend(new)
                 queue.nbytes += sum([output.nbytes for output in new])
-        for target, number in step.written.items():
+        for target, number in step.writes.written.items():
             self.queues[target].durable_done = number
 
     def start(self, now: int, act: Callable[[do.Action], None]) -> int | None:
@@ -110,7 +112,7 @@ class Writes:
         if number > queue.done:
             while queue.ready and queue.ready[0].ssn <= number:
                 queue.nbytes -= queue.ready.popleft().nbytes
-            queue.done = pending.written[target] = number
+            queue.done = pending.writes.written[target] = number
             queue.tries = 0
 
     def failed(self, target: TargetName, now: int) -> bool:

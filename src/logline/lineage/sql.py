@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from logline.engine.image import Output
+from logline.engine.events import Output
 from logline.errors import Collected, LogError
 from logline.lineage.tables import edges
 from logline.lineage.view import Event, LogView, Port, name_of, port_text

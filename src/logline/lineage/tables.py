@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from logline.engine import codec
-from logline.engine.image import Answer
+from logline.engine.sets import Answer
 from logline.lineage.trace import Link, Trace
 from logline.lineage.view import Event, LogView, Port, name_of
 from logline.names import InstanceName, Serial

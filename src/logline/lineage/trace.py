@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from logline.engine.image import Answer, Output
+from logline.engine.events import Output
+from logline.engine.sets import Answer
 from logline.lineage.view import Event, LogView, Port
 from logline.names import InstanceName, Serial, Ssn
 

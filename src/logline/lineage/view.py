@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
-from logline.engine.image import Finished
+from logline.engine.history import Finished
 from logline.errors import BadName, LogError
 from logline.graph.instances import Channel, expand
 from logline.graph.lineage_paths import Enabled

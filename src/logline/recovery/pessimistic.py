@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from logline.engine import actions as do
-from logline.engine.image import Image, Needs, Step
+from logline.engine.image import Image, Needs
 from logline.engine.policy import Moment, Needed
 from logline.engine.results import Failure
+from logline.engine.step import Step
 from logline.graph.model import Policy as PolicyName
 from logline.names import ChannelName, Ssn
 

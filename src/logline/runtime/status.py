@@ -8,7 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from logline.engine.image import Position
+from logline.engine.events import Position
 from logline.engine.spec import InstanceSpec
 from logline.names import ERRORS
 from logline.store.seam import Store

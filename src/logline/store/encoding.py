@@ -12,26 +12,17 @@ from typing import Any
 import msgspec
 
 from logline.engine import codec
-from logline.engine.image import (
-    Answer,
-    Collection,
-    Finished,
-    Head,
-    Image,
-    Lone,
-    Member,
-    OpenSet,
-    Position,
-    Progress,
-    Segment,
-    Step,
-    Timer,
-)
+from logline.engine.events import Collection, Head, Position
+from logline.engine.history import Finished, Lone, Segment
+from logline.engine.image import Image
+from logline.engine.progress import Progress
 from logline.engine.results import Failure
+from logline.engine.sets import Answer, Member, OpenSet, Timer
+from logline.engine.step import Step
 from logline.errors import LogError
 from logline.names import Serial, Ssn
 
-FORMAT = 4
+FORMAT = 5
 """The version of this encoding; a log written with another one is refused."""
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -74,31 +65,31 @@ def encode_step(step: Step) -> bytes:
         [
             FORMAT,
             step.number,
-            step.reveal,
+            step.reads.reveal,
             step.positions,
-            list(_members(step.alone.values())),
-            list(step.alone),
-            _sets(step.opened),
-            {s: _members(m) for s, m in step.members.items()},
-            step.due,
-            step.parked,
-            step.resolved,
-            step.done,
-            [(f.serial, codec.encode(f.id), _members(f.members)) for f in step.finished],
-            step.serial,
+            list(_members(step.sets.alone.values())),
+            list(step.sets.alone),
+            _sets(step.sets.opened),
+            {s: _members(m) for s, m in step.sets.members.items()},
+            step.sets.due,
+            step.sets.parked,
+            step.errors.resolved,
+            step.sets.done,
+            [(f.serial, codec.encode(f.id), _members(f.members)) for f in step.sets.finished],
+            step.sets.serial,
             step.state,
             step.clock,
             [(codec.encode(i), t) for i, t in step.timers.items()],
-            step.answers,
-            {s: _failure(f) for s, f in step.failures.items()},
-            step.written,
-            step.reads,
+            step.sets.answers,
+            {s: _failure(f) for s, f in step.sets.failures.items()},
+            step.writes.written,
+            step.reads.progress,
             {p: (c.base, sorted(c.pinned)) for p, c in step.collected.items()},
             step.forget,
-            step.kept,
-            [(run.serial, run.channel, run.ssn, run.count) for run in step.lone],
-            step.segment,
-            step.expired,
+            step.lineage.kept,
+            [(run.serial, run.channel, run.ssn, run.count) for run in step.lineage.lone],
+            step.lineage.segment,
+            step.lineage.expired,
             step.ended,
             step.left,
         ]
@@ -140,35 +131,35 @@ def decode_step(raw: bytes) -> Step:
         ended,
         left,
     ) = fields[1:]
-    return Step(
-        number=number,
-        reveal={p: (s, t) for p, (s, t) in reveal.items()},
-        positions={c: Position(*p) for c, p in positions.items()},
-        alone=dict(zip(alone_serials, _read_members(alone), strict=True)),
-        opened=_read_sets(opened),
-        members={s: _read_members(m) for s, m in members.items()},
-        due=due,
-        parked=parked,
-        resolved=resolved,
-        done=done,
-        finished=[Finished(s, codec.decode(i), tuple(_read_members(m))) for s, i, m in finished],
-        serial=serial,
-        state=state,
-        clock=clock,
-        timers={codec.decode(i): None if t is None else Timer(*t) for i, t in timers},
-        answers={s: [Answer(*a) for a in found] for s, found in answers.items()},
-        failures={s: Failure(*f) for s, f in failures.items()},
-        written=written,
-        reads={p: _progress(r) for p, r in reads.items()},
-        collected={p: Collection(b, frozenset(k)) for p, (b, k) in collected.items()},
-        forget=forget,
-        kept=kept,
-        lone=[Lone(*run) for run in lone],
-        segment=None if segment is None else read_segment(segment),
-        expired=expired,
-        ended=ended,
-        left=left,
-    )
+    step = Step()
+    step.number = number
+    step.reads.reveal = {p: (s, t) for p, (s, t) in reveal.items()}
+    step.positions = {c: Position(*p) for c, p in positions.items()}
+    step.sets.alone = dict(zip(alone_serials, _read_members(alone), strict=True))
+    step.sets.opened = _read_sets(opened)
+    step.sets.members = {s: _read_members(m) for s, m in members.items()}
+    step.sets.due = due
+    step.sets.parked = parked
+    step.errors.resolved = resolved
+    step.sets.done = done
+    step.sets.finished = [Finished(s, codec.decode(i), tuple(_read_members(m))) for s, i, m in finished]
+    step.sets.serial = serial
+    step.state = state
+    step.clock = clock
+    step.timers = {codec.decode(i): None if t is None else Timer(*t) for i, t in timers}
+    step.sets.answers = {s: [Answer(*a) for a in found] for s, found in answers.items()}
+    step.sets.failures = {s: Failure(*f) for s, f in failures.items()}
+    step.writes.written = written
+    step.reads.progress = {p: _progress(r) for p, r in reads.items()}
+    step.collected = {p: Collection(b, frozenset(k)) for p, (b, k) in collected.items()}
+    step.forget = forget
+    step.lineage.kept = kept
+    step.lineage.lone = [Lone(*run) for run in lone]
+    step.lineage.segment = None if segment is None else read_segment(segment)
+    step.lineage.expired = expired
+    step.ended = ended
+    step.left = left
+    return step
 
 
 def encode_image(image: Image) -> bytes:

@@ -9,7 +9,10 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from logline.engine.image import Answer, Finished, Lone, Output, Step, own_id
+from logline.engine.events import Output
+from logline.engine.history import Finished, Lone
+from logline.engine.sets import Answer, own_id
+from logline.engine.step import Step
 from logline.names import ChannelName, PortName, Serial, Ssn
 
 
@@ -37,18 +40,18 @@ class KeptHistory:
         answers: Mapping[Serial, list[Answer]],
     ) -> None:
         """What the step finished and a scope keeps."""
-        if not step.kept and not step.lone:
+        if not step.lineage.kept and not step.lineage.lone:
             return
-        assert step.segment is not None
-        sets, runs = self._segments.setdefault(step.segment.number, ([], []))
-        kept = set(step.kept)
+        assert step.lineage.segment is not None
+        sets, runs = self._segments.setdefault(step.lineage.segment.number, ([], []))
+        kept = set(step.lineage.kept)
         for finished in over:
             if finished.serial in kept:
                 self._sets[finished.serial] = finished
                 sets.append(finished.serial)
                 if finished.serial in answers:
                     self.answers[finished.serial] = list(answers[finished.serial])
-        for run in step.lone:
+        for run in step.lineage.lone:
             self._lone[run.serial] = run
             insort(self._order, run.serial)
             insort(self._by_event.setdefault(run.channel, []), (run.ssn, run.serial))

@@ -16,20 +16,11 @@ from typing import Any
 
 import msgspec
 
-from logline.engine.image import (
-    Answer,
-    Collection,
-    Finished,
-    Head,
-    Image,
-    Member,
-    Needs,
-    Output,
-    Position,
-    Step,
-    Taken,
-    own_id,
-)
+from logline.engine.events import Collection, Head, Output, Position
+from logline.engine.history import Finished
+from logline.engine.image import Image, Needs, Taken
+from logline.engine.sets import Answer, Member, own_id
+from logline.engine.step import Step
 from logline.errors import Collected, EngineError, Fenced, LogInUse
 from logline.graph.record import from_plain, to_plain
 from logline.names import (
@@ -91,7 +82,7 @@ class MemoryJournal:
                 return  # repeated after a lost answer
             if step.number != data.image.commits + 1:
                 raise EngineError(f"commit {step.number} after commit {data.image.commits}: out of turn")
-            _apply(data, decode_step(raw), step.outputs, step.staged)
+            _apply(data, decode_step(raw), step.outputs, step.reads.staged)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -100,14 +91,16 @@ class MemoryJournal:
 def _apply(data: _Data, step: Step, outputs: Sequence[Output], staged: Sequence[Output]) -> None:
     for output in (*staged, *outputs):
         row = output if output.same is None else output._replace(payload=None)
+        if row.headers is not None:
+            row = row._replace(headers=dict(row.headers))
         data.rows.setdefault(output.port, {})[output.ssn] = row
-    over = list(step.finished)
-    for serial in step.done:
+    over = list(step.sets.finished)
+    for serial in step.sets.done:
         opened = data.image.sets[serial]
-        over.append(Finished(serial, opened.id, (*opened.members, *step.members.get(serial, ()))))
+        over.append(Finished(serial, opened.id, (*opened.members, *step.sets.members.get(serial, ()))))
     for finished in over:
         _remember(data, *finished)
-    data.kept.expire(step.expired)
+    data.kept.expire(step.lineage.expired)
     data.kept.add(step, over, outputs, data.image.answers)
     collected = {port: _gone(data.image.head(port), change) for port, change in step.collected.items()}
     step.outputs = list(outputs)

@@ -16,7 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from logline.engine.image import Answer, Finished, Head, Image, Needs, Output, Step, Taken
+from logline.engine.events import Head, Output
+from logline.engine.history import Finished
+from logline.engine.image import Image, Needs, Taken
+from logline.engine.sets import Answer
+from logline.engine.step import Step
 from logline.graph.record import GraphRecord
 from logline.names import BellName, ChannelName, Incarnation, InstanceName, LogId, PortName, Serial, Ssn
 

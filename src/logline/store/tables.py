@@ -22,7 +22,10 @@ import msgspec
 import pyarrow as pa
 
 from logline.engine import codec
-from logline.engine.image import Image, Member, Output, Position, Progress, own_id
+from logline.engine.events import Output, Position
+from logline.engine.image import Image
+from logline.engine.progress import Progress
+from logline.engine.sets import Member, own_id
 from logline.engine.spec import write_port
 from logline.errors import Collected, LogError
 from logline.graph.instances import Expansion, InstanceNode, expand

@@ -27,8 +27,9 @@ import pyarrow as pa
 from logline.connectors.sinks import collect
 from logline.engine import stimuli as on
 from logline.engine.codec import micros
-from logline.engine.image import Output, Step
+from logline.engine.events import Output
 from logline.engine.spec import Limits
+from logline.engine.step import Step
 from logline.errors import BadName, DefinitionError
 from logline.graph.connector import Sink
 from logline.graph.durations import duration
@@ -112,7 +113,9 @@ class _Twin:
         if port not in self._journals:
             self._journals[port] = self.store.claim(_feeder(port))
         rows, nbytes = (0, 0) if batch is None else (batch.num_rows, batch.nbytes)
-        event = Output(OUT, Ssn(self._sent[port]), batch, rows, nbytes, 0, Serial(0), end=batch is None)
+        event = Output(
+            OUT, Ssn(self._sent[port]), batch, rows, nbytes, 0, Serial(0), "event" if batch is not None else "end"
+        )
         self._journals[port].commit(Step(number=self._commits[port], outputs=[event]))
         stage = self.set_up()
         stage.lives[self.instance.spec.name].stimuli.append(on.Bell())

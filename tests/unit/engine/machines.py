@@ -7,9 +7,11 @@ from typing import Any, TypeVar
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Answer, Claim, Image, Member, Output
+from logline.engine.events import Output
+from logline.engine.image import Claim, Image
 from logline.engine.operating import OperatorMachine
 from logline.engine.results import Failure, Produced, Result
+from logline.engine.sets import Answer, Member
 from logline.engine.spec import InstanceSpec
 from logline.graph.instances import Channel
 from logline.names import (

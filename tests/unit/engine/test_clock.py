@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logline.engine.clock import WATERMARK, EventClock, Timers
-from logline.engine.image import Timer
+from logline.engine.sets import Timer
 from logline.names import ChannelName
 
 A, B, C = (ChannelName(name) for name in ("a.out>w.in", "b.out>w.in", "c.out>w.in"))

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from logline.engine.error_resolution import drop_step, retry_step
-from logline.engine.image import Image, Member, OpenSet, Output, Step, unassigned_id
+from logline.engine.events import Output
+from logline.engine.image import Image
+from logline.engine.sets import Member, OpenSet, unassigned_id
 from logline.engine.spec import again_channel
+from logline.engine.step import Step
 from logline.errors import LogError
 from logline.names import ERRORS, ChannelName, InstanceName, Serial, Ssn
+from logline.testing.conformance.model import step_of
 
 NAME = InstanceName("hourly")
 ORDERS = ChannelName("orders.out>hourly.in")
@@ -23,7 +27,7 @@ def error(ssn: int, serial: int) -> Output:
 def parked() -> Image:
     """Set 7 of hour H failed for good; its event is hourly.errors:1."""
     image = Image(serial=Serial(7))
-    image.apply(Step(opened={Serial(7): OpenSet("H", MEMBERS)}, due={Serial(7): "ready"}))
+    image.apply(step_of(opened={Serial(7): OpenSet("H", MEMBERS)}, due={Serial(7): "ready"}))
     step = Step(outputs=[error(1, 7)])
     step.park(Serial(7))
     image.apply(step)
@@ -71,7 +75,7 @@ def test_what_can_not_be_retried_says_why(parked: Image) -> None:
 def test_a_set_that_is_parked_and_closed_in_one_step_leaves_no_trace() -> None:
     step = Step()
     step.open(Serial(1), "H", MEMBERS)
-    step.due[Serial(1)] = "ready"
+    step.sets.due[Serial(1)] = "ready"
     step.park(Serial(1))
     step.close(Serial(1), traced=False)
     image = Image()

@@ -27,7 +27,8 @@ from tests.unit.engine.machines import (
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Claim, Image, Needs, Position
+from logline.engine.events import Position
+from logline.engine.image import Claim, Image, Needs
 from logline.engine.spec import InstanceSpec, Limits, write_port
 from logline.engine.story import Story
 from logline.errors import EngineError
@@ -101,7 +102,7 @@ def test_the_end_is_an_event_and_then_the_instance_leaves() -> None:
 
 
 def replace_end(event: object) -> object:
-    return event._replace(payload=None, end=True)  # type: ignore[attr-defined]
+    return event._replace(payload=None, kind="end")  # type: ignore[attr-defined]
 
 
 # ---- commands ------------------------------------------------------------------------------------------------------

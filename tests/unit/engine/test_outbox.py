@@ -2,10 +2,12 @@ import pytest
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Claim, Collection, Head, Image, Needs, Output, Position, Step, Taken
+from logline.engine.events import Collection, Head, Output, Position
+from logline.engine.image import Claim, Image, Needs, Taken
 from logline.engine.outbox import Outbox
 from logline.engine.results import Produced
 from logline.engine.spec import InstanceSpec, Limits
+from logline.engine.step import Step
 from logline.graph.instances import Channel
 from logline.names import (
     OUT,
@@ -18,6 +20,7 @@ from logline.names import (
     TargetName,
 )
 from logline.recovery.machines import machine_for, needed
+from logline.testing.conformance.model import step_of
 
 ORDERS = InstanceName("orders")
 LATE, UNUSED = PortName("late"), PortName("unused")
@@ -89,7 +92,7 @@ def test_which_ports_grow_with_a_commit() -> None:
     assert committed(box, put(box, 2)) == [OUT]
     assert committed(box, [*put(box, 1, LATE), *put(box, 1, UNUSED)]) == [LATE, UNUSED]
     assert committed(box, put(box, 1, PortName("@store"))) == ["@store"]
-    assert list(box.committed(Step(reveal={LATE: (Ssn(9), 90)}))) == [LATE]
+    assert list(box.committed(step_of(reveal={LATE: (Ssn(9), 90)}))) == [LATE]
     assert box.durable == {OUT: 2, LATE: 9, UNUSED: 1, "@store": 1}
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from logline.engine.image import Image, Member, Needs, Output, Position, Segment, Step
+from logline.engine.events import Output, Position
+from logline.engine.history import Segment
+from logline.engine.image import Image, Needs
 from logline.engine.retention import PARTS, Retention
+from logline.engine.sets import Member
 from logline.engine.spec import FOREVER, InstanceSpec, Retain
+from logline.engine.step import Step
 from logline.graph.instances import Channel
 from logline.names import IN, OUT, ChannelName, InstanceName, PortName, Serial, Ssn
+from logline.testing.conformance.model import step_of
 
 INTO = ChannelName("orders.out>hourly.in")
 ON = ChannelName("hourly.out>store.in")
@@ -29,11 +34,11 @@ def spec(keep: Retain) -> InstanceSpec:
 
 def put_out(kept: Retention, ssn: int, now: int, low: int, nbytes: int = 10) -> Segment:
     """A set that began with event `low` is done and makes event `ssn`."""
-    step = Step(outputs=[Output(OUT, Ssn(ssn), None, 1, nbytes, ssn * nbytes, Serial(ssn))], kept=[Serial(ssn)])
+    step = step_of(outputs=[Output(OUT, Ssn(ssn), None, 1, nbytes, ssn * nbytes, Serial(ssn))], kept=[Serial(ssn)])
     step.reach_down({INTO: Ssn(low)})
     kept.record(step, now)
-    assert step.segment is not None
-    return step.segment
+    assert step.lineage.segment is not None
+    return step.lineage.segment
 
 
 def needs(position: int, *members: int, low: int | None = None, left: bool = False) -> Mapping[ChannelName, Needs]:
@@ -109,9 +114,9 @@ def test_a_set_that_lasted_for_long_keeps_its_first_member() -> None:
     kept.joined([(one, Member(INTO, Ssn(5))), (two, Member(INTO, Ssn(90))), (one, Member(INTO, Ssn(99)))])
     step = Step()
     assert kept.close(two, step, made=True)
-    assert step.lows == {INTO: 90}
+    assert step.lineage.lows == {INTO: 90}
     assert kept.close(one, step, made=True)
-    assert step.lows == {INTO: 5}
+    assert step.lineage.lows == {INTO: 5}
 
 
 def test_only_what_was_made_of_enabled_channels_is_kept() -> None:

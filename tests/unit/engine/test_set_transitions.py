@@ -25,8 +25,9 @@ from tests.unit.engine.machines import (
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.due_sets import NEXT, DueSets, State
-from logline.engine.image import Image, Member, OpenSet
+from logline.engine.image import Image
 from logline.engine.results import Failure, Result
+from logline.engine.sets import Member, OpenSet
 from logline.engine.spec import RetrySpec, write_port
 from logline.errors import EngineError
 from logline.names import ERRORS, OUT, Serial, Ssn
@@ -61,8 +62,8 @@ def running_calling() -> None:
     """An answer is committed with all that is pending, before the code that waits for it goes on (R9)."""
     machine, _ = with_sets()
     step = one(machine.handle(on.Answered(answer(1)), 2), do.Commit).step
-    assert step.answers == {FIRST: [answer(1)]}
-    assert list(step.alone) == [FIRST]  # the image from before `generate`: the set is due in it
+    assert step.sets.answers == {FIRST: [answer(1)]}
+    assert list(step.sets.alone) == [FIRST]  # the image from before `generate`: the set is due in it
     assert machine.generation.sets[FIRST].state == "calling"
 
 
@@ -140,7 +141,7 @@ def failed_done() -> None:
     asked = machine.handle(on.Diverted(FIRST, made(ERRORS)[0], "up:1", members), 3)
     step = one(asked, do.Commit).step
     assert [(o.port, o.ssn, o.serial) for o in step.outputs] == [(ERRORS, 1, 1)]
-    assert step.parked == [FIRST]
+    assert step.sets.parked == [FIRST]
     assert FIRST not in machine.generation.sets
 
 
@@ -150,7 +151,7 @@ def running_done() -> None:
     step = one(machine.handle(generated(1), 2), do.Commit).step
     assert [(o.port, o.ssn, o.serial) for o in step.outputs] == [(OUT, 1, 1)]
     assert step.positions[INPUT.name].ssn == 1
-    assert step.alone == {}  # it began and ended within the step
+    assert step.sets.alone == {}  # it began and ended within the step
     assert FIRST not in machine.generation.sets
 
 
@@ -256,7 +257,7 @@ def test_an_answer_for_a_set_that_is_over_is_not_kept() -> None:
     machine.handle(generated(1), 2)
     asked = machine.handle(on.Answered(answer(1)), 3)
     assert one(asked, do.Release).answers == (answer(1),)
-    assert machine.commits.pending.answers == {}
+    assert machine.commits.pending.sets.answers == {}
 
 
 def test_a_writer_calls_when_what_it_wrote_is_written() -> None:
@@ -290,5 +291,5 @@ def test_a_failure_of_a_set_that_is_not_due_yet_closes_it() -> None:
     broken = Failure("ValueError", "update", "")
     asked = machine.handle(on.Rebuilt(on.Intake(failed=[(FIRST, broken)])), 0)
     assert one(asked, do.Divert) == do.Divert(FIRST, broken)
-    assert machine.sealing.step.failures == {FIRST: broken}
-    assert machine.sealing.step.due == {FIRST: "fired"}
+    assert machine.sealing.step.sets.failures == {FIRST: broken}
+    assert machine.sealing.step.sets.due == {FIRST: "fired"}

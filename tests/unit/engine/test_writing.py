@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from logline.engine import actions as do
-from logline.engine.image import Head, Image, Output, Step
+from logline.engine.events import Head, Output
+from logline.engine.image import Image
 from logline.engine.spec import InstanceSpec, write_port
+from logline.engine.step import Step
 from logline.engine.writing import Writes
 from logline.names import InstanceName, LogId, Serial, Ssn, TargetName
 

@@ -19,7 +19,8 @@ import pytest
 from tests.waiting import PATIENCE
 
 import logline as ll
-from logline.engine.image import Output, Step
+from logline.engine.events import Output
+from logline.engine.step import Step
 from logline.errors import LogError
 from logline.names import OUT, InstanceName, Serial, Ssn
 from logline.store.address import find_store, open_store
@@ -89,7 +90,7 @@ def test_another_durability_is_refused(folder: Path) -> None:
 def test_another_format_is_refused(folder: Path) -> None:
     about = json.loads((folder / "log.json").read_text())
     (folder / "log.json").write_text(json.dumps({**about, "format": 99}))
-    with pytest.raises(LogError, match="has format 99, this version of Logline reads 4"):
+    with pytest.raises(LogError, match="has format 99, this version of Logline reads 5"):
         LmdbStore(folder)
 
 
@@ -139,7 +140,7 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from tests.unit.store.test_lmdb import ORDERS, event
-from logline.engine.image import Step
+from logline.engine.step import Step
 from logline.names import OUT, Ssn
 from logline.store.lmdb.environment import LogFull
 from logline.store.lmdb.folder import LmdbStore

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.waiting import PATIENCE
 
-from logline.engine.image import Step
+from logline.engine.step import Step
 from logline.names import InstanceName
 from logline.store.lmdb import environment
 from logline.store.lmdb.folder import LmdbStore

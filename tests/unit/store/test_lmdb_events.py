@@ -8,12 +8,14 @@ import pyarrow as pa
 import pytest
 from tests.unit.store.looking import opened, rows_of
 
-from logline.engine.image import Collection, Output, Step
+from logline.engine.events import Collection, Output
+from logline.engine.step import Step
 from logline.errors import Collected
 from logline.names import OUT, InstanceName, Serial, Ssn
 from logline.store.lmdb.events import MOST, TOGETHER
 from logline.store.lmdb.folder import LmdbStore
 from logline.store.lmdb.journal import LmdbJournal
+from logline.testing.conformance.model import step_of
 
 ORDERS = InstanceName("orders")
 ROWS = 50
@@ -104,12 +106,12 @@ def test_who_keeps_one_event_does_not_keep_the_row(store: LmdbStore, journal: Lm
 
 def test_staged_rows_stay_alone(store: LmdbStore, journal: LmdbJournal) -> None:
     """A life that staged three events and died; the next one stages two others in their place (R9)."""
-    journal.commit(Step(number=1, staged=[event(1), event(2), event(3)]))
+    journal.commit(step_of(number=1, staged=[event(1), event(2), event(3)]))
     journal.close()
     again = store.claim(ORDERS)
     fresh = [event(1, rows=2), event(2, rows=3)]
-    again.commit(Step(number=2, staged=fresh))
-    again.commit(Step(number=3, reveal={OUT: (Ssn(2), fresh[1].total)}))
+    again.commit(step_of(number=2, staged=fresh))
+    again.commit(step_of(number=3, reveal={OUT: (Ssn(2), fresh[1].total)}))
     again.commit(Step(number=4, outputs=[event(3, rows=1), event(4, rows=1)]))
     again.close()
     found = store.read(ORDERS).events(OUT, Ssn(0), limit=10, max_bytes=1 << 30)

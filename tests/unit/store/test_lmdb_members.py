@@ -9,11 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.store.looking import rows_of
 
-from logline.engine.image import Collection, Finished, Member, OpenSet, Output, Position, Step
+from logline.engine.events import Collection, Output, Position
+from logline.engine.history import Finished
+from logline.engine.sets import Member, OpenSet
+from logline.engine.step import Step
 from logline.names import OUT, ChannelName, InstanceName, Serial, Ssn
 from logline.store.lmdb.folder import LmdbStore
 from logline.store.lmdb.journal import LmdbJournal
 from logline.store.lmdb.members import BLOCK, Joined
+from logline.testing.conformance.model import step_of
 
 HOURLY = InstanceName("hourly")
 ORDERS, OTHERS = ChannelName("orders.out>hourly.in"), ChannelName("others.out>hourly.in")
@@ -45,16 +49,16 @@ def test_runs_are_the_members_in_their_order(members: list[tuple[ChannelName, Ss
 
 
 def test_what_joins_a_set_in_a_commit_is_one_row(store: LmdbStore, journal: LmdbJournal) -> None:
-    journal.commit(Step(number=1, opened={ONE: OpenSet("H", taken(1, 1000))}, serial=ONE))
+    journal.commit(step_of(number=1, opened={ONE: OpenSet("H", taken(1, 1000))}, serial=ONE))
     for number in range(2, 11):
         first = (number - 1) * 1000 + 1
         position = Position(Ssn(first + 999), 0)
-        journal.commit(Step(number=number, members={ONE: taken(first, first + 999)}, positions={ORDERS: position}))
+        journal.commit(step_of(number=number, members={ONE: taken(first, first + 999)}, positions={ORDERS: position}))
     assert rows_of(store, HOURLY, b"m") == 10
     reader = store.read(HOURLY)
     assert sorted(reader.needs(ORDERS).members) == list(range(1, MANY + 1))
     assert reader.image().sets[ONE].members == taken(1, MANY)
-    journal.commit(Step(number=11, done=[ONE]))
+    journal.commit(step_of(number=11, done=[ONE]))
     assert rows_of(store, HOURLY, b"m") == 0
     assert rows_of(store, HOURLY, b"D") == MANY // BLOCK + 1
     assert list(reader.history()) == [Finished(ONE, "H", tuple(taken(1, MANY)))]
@@ -66,7 +70,7 @@ def test_forgetting_cuts_a_block(store: LmdbStore, journal: LmdbJournal) -> None
     here = [Member(ORDERS, Ssn(ssn), f"note {ssn}" if ssn % 2 else None) for ssn in range(1, 200)]
     others = [Member(OTHERS, Ssn(1))]
     done = [Finished(ONE, "H", (*here, *others)), Finished(TWO, "I", (here[99],))]
-    journal.commit(Step(number=1, finished=done, serial=TWO))
+    journal.commit(step_of(number=1, finished=done, serial=TWO))
     journal.commit(Step(number=2, forget={ORDERS: Ssn(100)}))
     reader = store.read(HOURLY)
     found = {finished.serial: finished for finished in reader.history()}

@@ -16,7 +16,11 @@ from tests.waiting import PATIENCE
 
 from logline.connectors import sinks, sources
 from logline.engine import codec
-from logline.engine.image import Collection, Finished, Member, Output, Position, Progress, Step
+from logline.engine.events import Collection, Output, Position
+from logline.engine.history import Finished
+from logline.engine.progress import Progress
+from logline.engine.sets import Member
+from logline.engine.step import Step
 from logline.graph.model import Graph, Scope
 from logline.graph.record import record_of
 from logline.names import (
@@ -36,6 +40,7 @@ from logline.runtime.control.settings import StartSettings
 from logline.store import tables
 from logline.store.memory import MemoryStore
 from logline.store.seam import Meta
+from logline.testing.conformance.model import step_of
 
 CHANNEL = ChannelName("orders.out>hourly.in")
 
@@ -52,7 +57,7 @@ class Logged:
     def commit(self, name: str, **step: Any) -> None:
         operator = OperatorName(name)
         self.counts[operator] += 1
-        self.journals[operator].commit(Step(number=self.counts[operator], **step))
+        self.journals[operator].commit(step_of(number=self.counts[operator], **step))
 
     def table(self, name: str) -> list[tuple[Any, ...]]:
         meta = self.store.meta()
@@ -66,7 +71,7 @@ def batch(*ids: int) -> pa.RecordBatch:
 
 def event(ssn: int, port: str = "out", serial: int = 0, *, end: bool = False) -> Output:
     payload = None if end else batch(ssn)
-    return Output(PortName(port), Ssn(ssn), payload, 1, 8, 8 * ssn, Serial(serial), end)
+    return Output(PortName(port), Ssn(ssn), payload, 1, 8, 8 * ssn, Serial(serial), "end" if end else "event")
 
 
 def taken(ssn: int) -> dict[ChannelName, Position]:
@@ -91,7 +96,7 @@ def test_status_and_set_of_an_event_on_a_connection() -> None:
     step.open(Serial(1), "a", [Member(CHANNEL, Ssn(1)), Member(CHANNEL, Ssn(2))])
     step.open(Serial(2), "b", [Member(CHANNEL, Ssn(2)), Member(CHANNEL, Ssn(3))])
     step.open(Serial(3), "c", [Member(CHANNEL, Ssn(3))])
-    log.commit("hourly", positions=taken(4), opened=step.opened, due={Serial(2): "ready"})
+    log.commit("hourly", positions=taken(4), opened=step.sets.opened, due={Serial(2): "ready"})
     log.commit("hourly", done=[Serial(1)])
     of = ("orders", "out", "hourly", "in")
     assert log.table("event_log") == [
@@ -119,7 +124,7 @@ def test_an_id_used_again_is_another_set() -> None:
     step = Step()
     step.open(Serial(2), "a", [Member(CHANNEL, Ssn(2))])
     finished = Finished(Serial(1), "a", (Member(CHANNEL, Ssn(1)),))
-    log.commit("hourly", positions=taken(2), finished=[finished], opened=step.opened)
+    log.commit("hourly", positions=taken(2), finished=[finished], opened=step.sets.opened)
     assert [(row[1], row[6]) for row in log.table("event_log")] == [("done", "a#1"), ("undone", "a#2")]
 
 
@@ -189,7 +194,7 @@ def test_reads_from_incomplete_to_done() -> None:
     ]
     zero = PartitionName("0")
     complete = Progress(1, "complete", codec.encode(9), Ssn(2), 16)
-    log.commit("orders", staged=[event(1), event(2)], reads={zero: complete})
+    log.commit("orders", staged=[event(1), event(2)], progress={zero: complete})
     of = ("orders", "0", "orders", None, None)
     assert log.table("read_action")[0] == ("orders.0:r1", "complete", "orders", "0", "SELECT 1")
     assert log.table("event_log") == [("orders.0:r1", "undone", *of)]
@@ -198,10 +203,10 @@ def test_reads_from_incomplete_to_done() -> None:
     (state,) = log.table("state")
     assert json.loads(state[2])["0"] == {"offset": 9, "shown": 0, "until": 2}
     done = complete._replace(status="done")
-    log.commit("orders", reveal={PortName("out"): (Ssn(2), 16)}, reads={zero: done})
+    log.commit("orders", reveal={PortName("out"): (Ssn(2), 16)}, progress={zero: done})
     assert log.table("event_log")[0] == ("orders.0:r1", "done", *of)
     assert [row[0] for row in log.table("event_data")] == ["orders:1", "orders:2"]
-    log.commit("orders", reads={zero: Progress(2, offset=done.offset)})
+    log.commit("orders", progress={zero: Progress(2, offset=done.offset)})
     assert log.table("read_action")[0][:2] == ("orders.0:r2", "incomplete")
 
 

@@ -12,7 +12,9 @@ from typing import Literal
 import pyarrow as pa
 
 from logline.engine.error_resolution import drop_step, retry_step
-from logline.engine.image import Image, Output, Step
+from logline.engine.events import Output
+from logline.engine.image import Image
+from logline.engine.step import Step
 from logline.errors import BadName, Collected, Fenced, LogError
 from logline.graph.instances import Expansion, expand
 from logline.graph.record import GraphRecord, graph_of

@@ -13,7 +13,8 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from logline.engine.image import Image, Position
+from logline.engine.events import Position
+from logline.engine.image import Image
 from logline.engine.spec import InstanceSpec, write_port
 from logline.graph.model import Graph
 from logline.lineage.openlineage.events import Events, Failure, Kind, Moved, RunOf

@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from logline.engine.image import Position, Step
+from logline.engine.events import Position
+from logline.engine.step import Step
 from logline.errors import LogError, PipelineChanged
 from logline.graph.authored import FILE_MODULE
 from logline.graph.evolve import compare

@@ -15,8 +15,8 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from logline.engine import codec
-from logline.engine.image import Answer, Member
 from logline.engine.phases import Phases, Services
+from logline.engine.sets import Answer, Member
 from logline.errors import AnswerMismatch, CodecError
 from logline.graph.authored import module_of
 from logline.graph.operator import Cause, Clock, Context

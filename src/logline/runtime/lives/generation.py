@@ -22,9 +22,10 @@ from typing import Any, Protocol
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Answer, Member, Output, own_id
+from logline.engine.events import Output
 from logline.engine.phases import USER_ERRORS, Phases, Services, SetState, failure_of
 from logline.engine.results import Produced, Result
+from logline.engine.sets import Answer, Member, own_id
 from logline.engine.spec import write_port
 from logline.errors import KilledItsProcess, LogError
 from logline.graph.operator import BatchOperator, Made, Operator, Write, is_tabular

@@ -16,10 +16,11 @@ from typing import Any, Literal
 from logline.engine import actions as do
 from logline.engine import codec
 from logline.engine import stimuli as on
-from logline.engine.image import Claim, own_id
+from logline.engine.image import Claim
 from logline.engine.machine import Machine
 from logline.engine.operating import OperatorMachine
 from logline.engine.phases import USER_ERRORS, Phases, Services, UserError, failure_of
+from logline.engine.sets import own_id
 from logline.engine.spec import InstanceSpec, write_port
 from logline.errors import CodecError, Collected, Fenced
 from logline.graph.states import decode_state, encode_state

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logline.engine.image import Member, own_id
 from logline.engine.results import Failure, Produced
+from logline.engine.sets import Member, own_id
 from logline.engine.spec import write_port
 from logline.errors import GraphError, SchemaError
 from logline.graph.model import ERRORS_SCHEMA, Node

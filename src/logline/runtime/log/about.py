@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from logline.engine.image import own_id
+from logline.engine.sets import own_id
 from logline.graph.instances import expand
 from logline.graph.record import graph_of
 from logline.names import InstanceName, event_name, parse_events

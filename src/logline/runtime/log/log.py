@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from logline.engine.image import Output
+from logline.engine.events import Output
 from logline.engine.spec import write_port
 from logline.errors import BadName, Collected, LogError
 from logline.graph.instances import expand

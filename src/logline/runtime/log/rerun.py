@@ -24,9 +24,12 @@ from typing import Any
 import pyarrow as pa
 
 from logline.engine import actions as do
-from logline.engine.image import Answer, Finished, Image, OpenSet, Output
+from logline.engine.events import Output
+from logline.engine.history import Finished
+from logline.engine.image import Image
 from logline.engine.phases import Phases, Services
 from logline.engine.results import Produced
+from logline.engine.sets import Answer, OpenSet
 from logline.errors import BadName, Collected, LogError
 from logline.graph.model import Graph
 from logline.graph.record import record_of

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import lmdb
 
-from logline.engine.image import Output
+from logline.engine.events import Output
 from logline.errors import LogError
 from logline.names import PortName
 

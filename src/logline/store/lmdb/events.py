@@ -1,10 +1,12 @@
 """Events in a journal: several small ones of a port share a row, so that one costs a share of what a row costs.
 
-    E  port, first SSN -> how many, schema number; rows, nbytes, total, serial, end of each; one Arrow batch for all
+    E  port, first SSN -> how many, schema number, kind, length of the headers;
+                          rows, nbytes, total, serial of each; headers, if one has any; one Arrow batch for all
 
 A commit that puts out a run of events writes them so; a reader copies the row out of the map once and hands out
 slices. The events of a row have at most `TOGETHER` bytes: user code that keeps one slice keeps them all, and a larger
 row makes an event hardly cheaper.
+Events of one row are of one kind.
 Rows that are staged (R9) hold one event each: another life may stage other events in their place.
 
 A write action that passes an event on (`Output.same`) has that event's channel and SSN in place of a payload; a
@@ -25,7 +27,8 @@ from typing import Any, NamedTuple
 import lmdb
 import pyarrow as pa
 
-from logline.engine.image import Head, Member, Output
+from logline.engine.events import KINDS, Head, Kind, Output
+from logline.engine.sets import Member
 from logline.errors import EngineError
 from logline.names import ChannelName, PortName, Ssn
 from logline.store.lmdb import members, payloads, rows
@@ -35,8 +38,9 @@ TOGETHER, MOST = 256 << 10, 64
 MOST_SAME = 1024
 """Of those that are passed on, and take no room."""
 _WHOLE = (payloads.NONE, payloads.STREAM)
-_COUNT = struct.Struct("<HH")  # how many, schema number
-_ONE = struct.Struct("<IQQQ?")  # rows, nbytes, total, serial, end
+_COUNT = struct.Struct("<HHBI")  # how many, schema number, kind, length of the headers
+_ONE = struct.Struct("<IQQQ")  # rows, nbytes, total, serial
+_CODES = {kind: code for code, kind in enumerate(KINDS)}
 Item = tuple[bytes, bytes]
 Schemas = dict[PortName, tuple[int, pa.Schema]]
 
@@ -44,11 +48,12 @@ Schemas = dict[PortName, tuple[int, pa.Schema]]
 class _Run:
     """Events of a port that are to share a row."""
 
-    __slots__ = ("events", "most", "schema", "size")
+    __slots__ = ("events", "kind", "most", "schema", "size")
 
-    def __init__(self, schema: int, most: int) -> None:
+    def __init__(self, schema: int, kind: Kind, most: int) -> None:
         self.events: list[Output] = []
         self.schema = schema
+        self.kind = kind
         self.most = most
         self.size = 0
 
@@ -74,11 +79,17 @@ class Packer:
             port, schema = output.port, number(output)
             run = runs.get(port)
             own = 0 if schema == payloads.SAME else output.nbytes
-            if run is None or schema != run.schema or run.size + own > TOGETHER or len(run.events) >= run.most:
+            if (
+                run is None
+                or schema != run.schema
+                or run.size + own > TOGETHER
+                or len(run.events) >= run.most
+                or output.kind != run.kind
+            ):
                 if run is not None:
                     found += self._rows(run.events, run.schema)
                 most = 1 if port in alone or schema in _WHOLE else MOST_SAME if schema == payloads.SAME else MOST
-                run = runs[port] = _Run(schema, most)
+                run = runs[port] = _Run(schema, output.kind, most)
             run.events.append(output)
             run.size += own
         for run in runs.values():
@@ -101,12 +112,13 @@ class Packer:
         else:
             batch = run[0].payload if len(run) == 1 else pa.concat_batches([output.payload for output in run])
             payload = payloads.write_batch(batch)
-        heads = [_ONE.pack(count, size, total, serial, end) for _, _, _, count, size, total, serial, end, _ in run]
-        key = rows.event_key(run[0].port, run[0].ssn)
-        return rows.sealed(key, b"".join((_COUNT.pack(len(run), schema), *heads)), payload)
+        heads = [_ONE.pack(count, size, total, serial) for _, _, _, count, size, total, serial, _, _, _ in run]
+        more = b"" if all(output.headers is None for output in run) else rows.pack([o.headers for o in run])
+        begin = _COUNT.pack(len(run), schema, _CODES[run[0].kind], len(more))
+        return rows.sealed(rows.event_key(run[0].port, run[0].ssn), b"".join((begin, *heads, more)), payload)
 
     def _schema(self, output: Output) -> int:
-        port, _, batch, _, _, _, _, _, same = output
+        port, _, batch, _, _, _, _, _, same, _ = output
         if same is not None:
             return payloads.SAME
         if batch is None:
@@ -131,25 +143,47 @@ class Row(NamedTuple):
     first: int
     many: int
     schema: int
+    kind: Kind
+    more: int
+    """How long the headers are."""
     raw: memoryview
 
     def header(self, port: PortName, ssn: int) -> Output:
         """An event without its payload."""
-        return Output(port, Ssn(ssn), None, *_ONE.unpack_from(self.raw, _COUNT.size + _ONE.size * (ssn - self.first)))
+        head = _ONE.unpack_from(self.raw, _COUNT.size + _ONE.size * (ssn - self.first))
+        return self._special([Output(port, Ssn(ssn), None, *head)])[0]
+
+    def _special(self, found: list[Output]) -> list[Output]:
+        """Kind and headers, where there is more to say than that it is an event."""
+        if self.kind != "event":
+            found = [output._replace(kind=self.kind) for output in found]
+        if self.more:
+            raw = self.raw[self._body - self.more : self._body]
+            more = rows.unpack_all(raw)
+            found = [output._replace(headers=more[output.ssn - self.first]) for output in found]
+        return found
+
+    @property
+    def _body(self) -> int:
+        """Where the payload begins."""
+        return _COUNT.size + _ONE.size * self.many + self.more
 
     def read(self, port: PortName, wanted: Sequence[int], schema: pa.Schema | None) -> list[Output]:
         """These events, with payload: copied, since user code may keep it and the map is used again. Writes that pass
         an event on come without."""
-        body = _COUNT.size + _ONE.size * self.many
-        heads = list(_ONE.iter_unpack(self.raw[_COUNT.size : body]))
+        body, first = self._body, self.first
+        heads = list(_ONE.iter_unpack(self.raw[_COUNT.size : body - self.more]))
         if self.schema == payloads.SAME:
-            passed, first = self.passed(), self.first
+            passed = self.passed()
             found = [Output(port, Ssn(ssn), None, *heads[ssn - first]) for ssn in wanted]
-            return [write._replace(same=passed[write.ssn - first]) for write in found]
-        batches = self._batches(bytes(self.raw[body : rows.END]), [head[0] for head in heads], wanted, schema)
-        if len(wanted) < self.many:
-            heads = [heads[ssn - self.first] for ssn in wanted]
-        return [Output(port, ssn, batch, *head) for ssn, batch, head in zip(wanted, batches, heads, strict=True)]  # type: ignore[arg-type]
+            found = [write._replace(same=passed[write.ssn - first]) for write in found]
+        else:
+            batches = self._batches(bytes(self.raw[body : rows.END]), [head[0] for head in heads], wanted, schema)
+            if len(wanted) < self.many:
+                heads = [heads[ssn - first] for ssn in wanted]
+            each = zip(wanted, batches, heads, strict=True)
+            found = [Output(port, ssn, batch, *head) for ssn, batch, head in each]  # type: ignore[arg-type]
+        return self._special(found)
 
     def passed(self) -> list[Member]:
         """The events that the writes of this row pass on."""
@@ -163,8 +197,7 @@ class Row(NamedTuple):
         return [first for name, first, _ in self._joined().each() if name == channel]
 
     def _joined(self) -> members.Joined:
-        body = _COUNT.size + _ONE.size * self.many
-        return members.Joined(*rows.unpack(self.raw[body:]))
+        return members.Joined(*rows.unpack(self.raw[self._body :]))
 
     def _batches(self, body: bytes, sizes: list[int], wanted: Sequence[int], schema: pa.Schema | None) -> list[Any]:
         if self.schema == payloads.NONE:
@@ -209,8 +242,8 @@ def _here(cursor: lmdb.Cursor, port: PortName) -> Row | None:
     if key[:9] != b"E" + rows.hashed(port):
         return None
     raw = memoryview(cursor.value())
-    many, schema = _COUNT.unpack_from(raw)
-    return Row(rows.read_number(key[9:]), many, schema, raw)
+    many, schema, kind, more = _COUNT.unpack_from(raw)
+    return Row(rows.read_number(key[9:]), many, schema, KINDS[kind], more, raw)
 
 
 def collect(txn: lmdb.Transaction, port: PortName, head: Head, base: int, pinned: Collection[int]) -> None:

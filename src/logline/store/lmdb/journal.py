@@ -10,7 +10,11 @@ from typing import Any
 import lmdb
 import pyarrow as pa
 
-from logline.engine.image import Answer, Finished, Head, Image, Member, Needs, Output, Position, Step, Taken, own_id
+from logline.engine.events import Head, Output, Position
+from logline.engine.history import Finished
+from logline.engine.image import Image, Needs, Taken
+from logline.engine.sets import Answer, Member, own_id
+from logline.engine.step import Step
 from logline.errors import Collected, EngineError, Fenced, LogError
 from logline.names import (
     ERRORS,
@@ -117,8 +121,8 @@ class LmdbJournal:
     def commit(self, step: Step) -> None:
         """One transaction. Whatever can fail for its own reasons is made before it begins."""
         packer = Packer(self._schemas)
-        self._staging.update(output.port for output in step.staged)
-        events = packer.alone(step.staged) + packer.together(step.outputs, self._staging)
+        self._staging.update(output.port for output in step.reads.staged)
+        events = packer.alone(step.reads.staged) + packer.together(step.outputs, self._staging)
         plain = [rows.sealed(key, value) for key, value in rows.plain_puts(step)]
         joining = members.joining(step)
         with self._env.write() as txn:
@@ -139,7 +143,7 @@ class LmdbJournal:
                 rows.put(txn, b"h" + rows.hashed(port), rows.pack((port, head.last, head.total, head.base)))
             header = header._replace(
                 commits=step.number,
-                serial=max(header.serial, step.serial),
+                serial=max(header.serial, step.sets.serial),
                 dues=dues,
                 ended=header.ended or step.ended,
                 left=header.left or step.left,
@@ -160,7 +164,7 @@ class LmdbJournal:
                 moved[port] = Head(old.last, old.total, old.base, old.pinned)
             return moved[port]
 
-        for port, (last, total) in step.reveal.items():
+        for port, (last, total) in step.reads.reveal.items():
             head(port).last, head(port).total = last, total
         newest = {output.port: output for output in step.outputs}
         for port, output in newest.items():
@@ -171,25 +175,25 @@ class LmdbJournal:
 
     def _put_sets(self, txn: lmdb.Transaction, step: Step, header: rows.Header) -> int:
         dues = header.dues
-        for serial, member in step.alone.items():
+        for serial, member in step.sets.alone.items():
             dues += 1
             rows.put(txn, b"s" + rows.number(serial), rows.set_value(own_id(member), "ready", dues))
-        for serial, opened in step.opened.items():
+        for serial, opened in step.sets.opened.items():
             rows.put(txn, b"s" + rows.number(serial), rows.set_value(opened.id, None, 0))
-        for serial, cause in step.due.items():
+        for serial, cause in step.sets.due.items():
             dues += 1
             key = b"s" + rows.number(serial)
             opened, _ = rows.read_set(get(txn, key))
             rows.put(txn, key, rows.set_value(opened.id, cause, dues))
-        for serial in step.parked:
+        for serial in step.sets.parked:
             key = b"s" + rows.number(serial)
             opened, _ = rows.read_set(get(txn, key))
             rows.put(txn, key, rows.set_value(opened.id, "parked", 0))
             self._drop_work(txn, serial)
-        made = lineage_history.made_by(step.outputs, step.kept)
-        for finished in step.finished:
+        made = lineage_history.made_by(step.outputs, step.lineage.kept)
+        for finished in step.sets.finished:
             self._remember(txn, finished.serial, finished.id, members.Joined.of(finished.members), made)
-        for serial in step.done:
+        for serial in step.sets.done:
             self._finish(txn, serial, made)
         lineage_history.put_step(txn, step)
         for channel, base in step.forget.items():

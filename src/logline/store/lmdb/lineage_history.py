@@ -12,7 +12,10 @@ from collections.abc import Iterator, Sequence
 import lmdb
 
 from logline.engine import codec
-from logline.engine.image import Answer, Finished, Lone, Output, Segment, Step, own_id
+from logline.engine.events import Output
+from logline.engine.history import Finished, Lone, Segment
+from logline.engine.sets import Answer, own_id
+from logline.engine.step import Step
 from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
 from logline.store.encoding import read_segment
 from logline.store.lmdb import events, members, rows
@@ -57,18 +60,18 @@ def put_set(
 
 def put_step(txn: lmdb.Transaction, step: Step) -> None:
     """The segment, and what the step adds to it; sets were put when they were finished."""
-    expire(txn, step.expired)
-    segment = step.segment
-    if segment is None or segment.number <= step.expired:
+    expire(txn, step.lineage.expired)
+    segment = step.lineage.segment
+    if segment is None or segment.number <= step.lineage.expired:
         return
     rows.put(txn, b"g" + rows.number(segment.number), rows.pack(segment))
-    if not step.kept and not step.lone:
+    if not step.lineage.kept and not step.lineage.lone:
         return
-    for run in step.lone:
+    for run in step.lineage.lone:
         rows.put(txn, b"R" + rows.number(run.serial), rows.pack((run.channel, run.ssn, run.count)))
         rows.put(txn, _event_key(run.channel, run.ssn), rows.pack((run.serial, run.count)))
     key = b"G" + rows.number(segment.number) + rows.number(step.number)
-    rows.put(txn, key, rows.pack((step.kept, [run.serial for run in step.lone])))
+    rows.put(txn, key, rows.pack((step.lineage.kept, [run.serial for run in step.lineage.lone])))
 
 
 def _event_key(channel: ChannelName, ssn: Ssn) -> bytes:

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import lmdb
 
 from logline.engine import codec
-from logline.engine.image import Finished, Member, Step
+from logline.engine.history import Finished
+from logline.engine.sets import Member
+from logline.engine.step import Step
 from logline.names import ChannelName, InsetId, Serial, Ssn
 from logline.store.lmdb import rows
 
@@ -70,9 +72,9 @@ class Joined(NamedTuple):
 
 def joining(step: Step) -> list[tuple[bytes, bytes]]:
     """What joins open sets in a step, as rows that are ready to be put."""
-    lists: list[tuple[Serial, Sequence[Member]]] = [(serial, (member,)) for serial, member in step.alone.items()]
-    lists += [(serial, opened.members) for serial, opened in step.opened.items()]
-    lists += step.members.items()
+    lists: list[tuple[Serial, Sequence[Member]]] = [(serial, (member,)) for serial, member in step.sets.alone.items()]
+    lists += [(serial, opened.members) for serial, opened in step.sets.opened.items()]
+    lists += step.sets.members.items()
     return [rows.sealed(_key(s, step.number), rows.pack(Joined.of(members))) for s, members in lists if members]
 
 

@@ -33,8 +33,11 @@ import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from logline.engine import codec
-from logline.engine.image import Answer, OpenSet, Position, Progress, Step, Timer
+from logline.engine.events import Position
+from logline.engine.progress import Progress
 from logline.engine.results import Failure
+from logline.engine.sets import Answer, OpenSet, Timer
+from logline.engine.step import Step
 from logline.errors import LogError
 from logline.names import InsetId, PortName
 from logline.store.encoding import FORMAT
@@ -119,6 +122,11 @@ def unpack(raw: bytes | memoryview) -> Any:
     return _unpack(memoryview(raw)[:END])
 
 
+def unpack_all(raw: memoryview) -> Any:
+    """A part of a row, where no checksum stands at the end."""
+    return _unpack(raw)
+
+
 @lru_cache(maxsize=4096)
 def hashed(name: str) -> bytes:
     """A name of any length as eight bytes."""
@@ -190,16 +198,16 @@ def plain_puts(step: Step) -> Iterator[tuple[bytes, bytes]]:
     for inset, timer in step.timers.items():
         if timer is not None:
             yield timer_key(inset), pack((codec.encode(inset), *timer))
-    for answers in step.answers.values():
+    for answers in step.sets.answers.values():
         for answer in answers:
             yield answer_key(b"a", answer), pack(answer)
-    for serial, failure in step.failures.items():
+    for serial, failure in step.sets.failures.items():
         yield b"f" + number(serial), pack((failure.kind, failure.message, failure.traceback, failure.retryable))
-    for ssn in step.resolved:
+    for ssn in step.errors.resolved:
         yield resolved_key(ssn), b""
-    for target, count in step.written.items():
+    for target, count in step.writes.written.items():
         yield b"w" + hashed(target), pack((target, count))
-    for partition, progress in step.reads.items():
+    for partition, progress in step.reads.progress.items():
         yield b"r" + hashed(partition), pack((partition, *progress))
 
 

@@ -9,13 +9,18 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from logline.engine.image import Answer, Finished, Head, Image, Member, Position, Progress, Step, Timer
+from logline.engine.events import Head, Position
+from logline.engine.history import Finished
+from logline.engine.image import Image
+from logline.engine.progress import Progress
 from logline.engine.results import Failure
+from logline.engine.sets import Answer, Member, Timer
+from logline.engine.step import Step
 from logline.errors import CodecError, EngineError, Fenced
 from logline.names import OUT, ChannelName, InstanceName, PartitionName, PortName, Serial, Ssn, TargetName
 from logline.store.seam import Store
 from logline.testing.conformance.base import HOURLY, OpenLog, StoreSuite
-from logline.testing.conformance.model import Model, Scribe, batch, exact, row
+from logline.testing.conformance.model import Model, Scribe, batch, exact, row, step_of
 from logline.testing.conformance.random_steps import JournalMachine
 
 ORDERS = ChannelName("orders.out>hourly.in")
@@ -29,7 +34,7 @@ def taken(ssn: int, note: object = None) -> Member:
 
 def busy_step() -> Step:
     """A step that touches everything an image has."""
-    step = Step(
+    step = step_of(
         positions={ORDERS: Position(Ssn(9), 2**40, True)},
         alone={ONE: taken(1)},
         serial=ONE,
@@ -37,14 +42,14 @@ def busy_step() -> Step:
         clock={ORDERS: -5, ChannelName(""): -7},
         timers={"BZ234": Timer(-1, "event"), 7: Timer(2**50, "wall")},
         written={TargetName("store"): 3},
-        reads={PartitionName("0"): Progress(2, "complete", b"", Ssn(7), 70, True, (b"", b"m1"))},
+        progress={PartitionName("0"): Progress(2, "complete", b"", Ssn(7), 70, True, (b"", b"m1"))},
         ended=True,
     )
     step.open(TWO, ("BZ234", 7), [taken(2, ("a", [1])), taken(3)])
     step.open(THREE, "late", [taken(2)])
-    step.due[THREE] = "end"
-    step.answers[ONE] = [Answer(ONE, -1, 0, "rate", "d1", b"")]
-    step.failures[THREE] = Failure("KeyError", "'x'", "Traceback ...", True)
+    step.sets.due[THREE] = "end"
+    step.sets.answers[ONE] = [Answer(ONE, -1, 0, "rate", "d1", b"")]
+    step.sets.failures[THREE] = Failure("KeyError", "'x'", "Traceback ...", True)
     return step
 
 
@@ -53,11 +58,11 @@ def refused_steps() -> dict[str, Step]:
     bad = object()
     found = {where: Step(positions={ORDERS: Position(Ssn(5), 50)}, state=b"s") for where in _PLACES}
     found["note of a new set"].open(TWO, "H", [taken(5, bad)])
-    found["note of a new member"].members[ONE] = [taken(5, bad)]
-    found["note of an event alone"].alone[TWO] = taken(5, bad)
-    found["note of a finished set"].finished.append(Finished(TWO, "H", (taken(5, bad),)))
+    found["note of a new member"].sets.members[ONE] = [taken(5, bad)]
+    found["note of an event alone"].sets.alone[TWO] = taken(5, bad)
+    found["note of a finished set"].sets.finished.append(Finished(TWO, "H", (taken(5, bad),)))
     found["id of a set"].open(TWO, bad, [taken(5)])  # type: ignore[arg-type]
-    found["id of a finished set"].finished.append(Finished(TWO, bad, (taken(5),)))  # type: ignore[arg-type]
+    found["id of a finished set"].sets.finished.append(Finished(TWO, bad, (taken(5),)))  # type: ignore[arg-type]
     found["id of a timer"].timers[bad] = Timer(1, "wall")  # type: ignore[index]
     return found
 
@@ -85,7 +90,7 @@ class CommitRules(StoreSuite):
         scribe.commit(first)
         step = refused_steps()[where]
         step.outputs = scribe.emit(1).outputs
-        step.staged = scribe.emit(1, PortName("effect")).outputs
+        step.reads.staged = scribe.emit(1, PortName("effect")).outputs
         with pytest.raises(CodecError):
             scribe.journal.commit(scribe.number(step))
         scribe.check()
@@ -165,7 +170,7 @@ class CommitRules(StoreSuite):
         scribe.check()
         step = scribe.emit(2)
         step.join(TWO, taken(4))
-        step.answers[ONE] = [Answer(ONE, 0, 0, "rate", "d2", b"2")]
+        step.sets.answers[ONE] = [Answer(ONE, 0, 0, "rate", "d2", b"2")]
         scribe.commit(step)
         scribe.journal.commit(step)
         scribe.check()
@@ -209,8 +214,8 @@ class CommitRules(StoreSuite):
         for serial in range(1, 300):
             step.open(Serial(serial), serial, [taken(serial)])
         scribe.commit(step)
-        scribe.commit(Step(due=dict.fromkeys(map(Serial, (200, 7, 130)), "fired")))
-        scribe.commit(Step(due=dict.fromkeys(map(Serial, (5, 299, 6)), "ready"), done=[Serial(7)]))
+        scribe.commit(step_of(due=dict.fromkeys(map(Serial, (200, 7, 130)), "fired")))
+        scribe.commit(step_of(due=dict.fromkeys(map(Serial, (5, 299, 6)), "ready"), done=[Serial(7)]))
         image = store.claim(HOURLY).image
         assert image.due == [200, 130, 5, 299, 6]
         assert list(image.sets) == [s for s in range(1, 300) if s != 7]
@@ -221,7 +226,7 @@ class CommitRules(StoreSuite):
         step = Step()
         step.open(ONE, "H", [taken(300), Member(other, Ssn(2)), taken(301)])
         scribe.commit(step)
-        scribe.commit(Step(members={ONE: [Member(other, Ssn(1)), taken(1000), taken(302)]}))
+        scribe.commit(step_of(members={ONE: [Member(other, Ssn(1)), taken(1000), taken(302)]}))
         members = store.claim(HOURLY).image.sets[ONE].members
         assert [m.ssn for m in members] == [300, 2, 301, 1, 1000, 302]
 
@@ -249,7 +254,7 @@ class CommitRules(StoreSuite):
         scribe.commit(step)
         assert exact(store.claim(HOURLY).image) == exact(scribe.model.image)
         scribe = Scribe(store, HOURLY, scribe.model)
-        scribe.commit(Step(timers={inset: Timer(6, "wall")}, done=[ONE]))  # type: ignore[dict-item]
+        scribe.commit(step_of(timers={inset: Timer(6, "wall")}, done=[ONE]))
         scribe.check()
         scribe.commit(Step(timers={inset: None}))  # type: ignore[dict-item]
         assert store.claim(HOURLY).image.timers == {}
@@ -265,7 +270,7 @@ class CommitRules(StoreSuite):
     def test_a_done_set_takes_its_answers_and_failure_along(self, store: Store) -> None:
         scribe = Scribe(store, HOURLY)
         scribe.commit(busy_step())
-        scribe.commit(Step(done=[ONE, THREE]))
+        scribe.commit(step_of(done=[ONE, THREE]))
         image = store.claim(HOURLY).image
         assert (list(image.sets), image.due, image.answers, image.failures) == ([TWO], [], {}, {})
 

@@ -15,7 +15,11 @@ import pyarrow as pa
 import pytest
 
 from logline.engine import codec
-from logline.engine.image import Answer, Finished, Head, Image, Member, Needs, Output, Position, Step, own_id
+from logline.engine.events import Head, Output, Position
+from logline.engine.history import Finished
+from logline.engine.image import Image, Needs
+from logline.engine.sets import Answer, Member, own_id
+from logline.engine.step import Step
 from logline.errors import Collected
 from logline.names import OUT, ChannelName, InsetId, InstanceName, PortName, Serial, Ssn
 from logline.store.seam import Journal, Reader, Store
@@ -48,13 +52,13 @@ class Model:
     def apply(self, step: Step) -> None:
         """The step is committed."""
         self._show(step)
-        over = list(step.finished)
-        for serial in step.done:
+        over = list(step.sets.finished)
+        for serial in step.sets.done:
             opened = self.image.sets[serial]
-            over.append(Finished(serial, opened.id, (*opened.members, *step.members.get(serial, ()))))
+            over.append(Finished(serial, opened.id, (*opened.members, *step.sets.members.get(serial, ()))))
         for finished in over:
             self._remember(*finished)
-        self._expire(step.expired)
+        self._expire(step.lineage.expired)
         self._keep(step, over)
         self.image.apply(step)
         self.image.commits = step.number
@@ -66,10 +70,10 @@ class Model:
             self.forgotten[channel] = base
 
     def _show(self, step: Step) -> None:
-        for row in step.staged:
+        for row in step.reads.staged:
             kept = [known for known in self.staged.get(row.port, ()) if known.ssn < row.ssn]
             self.staged[row.port] = [*kept, row]
-        for port, (last, _) in step.reveal.items():
+        for port, (last, _) in step.reads.reveal.items():
             waiting = self.staged[port]
             self.rows.setdefault(port, {}).update({row.ssn: row for row in waiting if row.ssn <= last})
             self.staged[port] = [row for row in waiting if row.ssn > last]
@@ -81,15 +85,15 @@ class Model:
             self.done[member.channel, member.ssn, serial] = (inset, member.note)
 
     def _keep(self, step: Step, over: list[Finished]) -> None:
-        found = [finished for finished in over if finished.serial in step.kept]
-        for run in step.lone:
+        found = [finished for finished in over if finished.serial in step.lineage.kept]
+        for run in step.lineage.lone:
             for serial in map(Serial, range(run.serial, run.serial + run.count)):
                 found.append(Finished(serial, own_id(run.member(serial)), (run.member(serial),)))
                 self.runs.add(serial)
         for finished in found:
-            assert step.segment is not None
+            assert step.lineage.segment is not None
             serial = finished.serial
-            self.kept[serial], self.segments[serial] = finished, step.segment.number
+            self.kept[serial], self.segments[serial] = finished, step.lineage.segment.number
             self.made[serial] = [(o.port, o.ssn) for o in step.outputs if o.serial == serial]
             self.answers[serial] = list(self.image.answers.get(serial, ()))
 
@@ -132,12 +136,22 @@ class Scribe:
         rows = [row(port, head.last + k, head.total + k * nbytes, nbytes) for k in range(1, count + 1)]
         if end:
             last = head.total + count * nbytes
-            rows.append(Output(port, Ssn(head.last + count + 1), None, 0, 0, last, Serial(0), end=True))
+            rows.append(Output(port, Ssn(head.last + count + 1), None, 0, 0, last, Serial(0), "end"))
         return Step(outputs=rows)
 
     def check(self) -> None:
         """The journal holds what the model holds."""
         check(self.reader, self.model)
+
+
+def step_of(**fields: Any) -> Step:
+    """A step with these fields, wherever they are in it: `step_of(state=b"s", done=[Serial(1)])`."""
+    step = Step()
+    for name, value in fields.items():
+        parts = (step, step.sets, step.lineage, step.errors, step.reads, step.writes)
+        (where,) = [part for part in parts if name in type(part).__dataclass_fields__]
+        setattr(where, name, value)
+    return step
 
 
 # ---- rows ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from logline.engine.image import Member
+from logline.engine.sets import Member
 from logline.errors import CodecError, Fenced
 from logline.names import InstanceName, Serial, Ssn
 from logline.store.seam import Store
@@ -43,7 +43,7 @@ class JournalMachine(RuleBasedStateMachine):
     def commit_refused(self, data: st.DataObject) -> None:
         """What can't be logged exactly takes the whole step with it (R1)."""
         step = self.scribe.number(data.draw(steps(self.scribe.model)))
-        serial = Serial(max(step.serial, self.scribe.model.image.serial) + 1)
+        serial = Serial(max(step.sets.serial, self.scribe.model.image.serial) + 1)
         step.open(serial, "refused", [Member(CHANNELS[0], Ssn(1), object())])
         with pytest.raises(CodecError):
             self.scribe.journal.commit(step)

@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from logline.engine.image import Collection, Finished, Head, Image, Member, Output, Position, Step
+from logline.engine.events import Collection, Head, Headers, Output, Position
+from logline.engine.history import Finished
+from logline.engine.image import Image
+from logline.engine.sets import Member
+from logline.engine.step import Step
 from logline.errors import Collected, LogError
 from logline.names import OUT, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName, channel_name
 from logline.store.seam import Reader, Store
@@ -22,6 +26,7 @@ from logline.testing.conformance.model import (
     exact_rows,
     read_on,
     row,
+    step_of,
 )
 from logline.testing.conformance.payloads import payloads
 
@@ -94,6 +99,29 @@ class ReadingRules(StoreSuite):
         assert (last.end, last.payload, last.rows, last.nbytes, last.total) == (True, None, 0, 0, 10)
         assert [e.end for e in scribe.reader.events(OUT, Ssn(0), limit=ALL, max_bytes=1 << 30)] == [False, True]
 
+    def test_headers_travel_with_their_event(self, store: Store, reopen: Callable[[], Store]) -> None:
+        """Small values of every plain type, on some events and not on others, on ends and on writes too."""
+        scribe = Scribe(store, HOURLY)
+        headers: Headers = {"text": "ä", "number": -(2**40), "part": 0.5, "flag": True, "raw": b"\0", "none": None}
+        outputs = scribe.emit(4, end=True).outputs
+        for at, given in ((1, headers), (3, {}), (4, {"last": 1})):
+            outputs[at] = outputs[at]._replace(headers=given)
+        passed = row(STORED, 1, 10, 10)._replace(same=Member(PASSED, Ssn(1)), headers=headers)
+        sender = Scribe(store, PRICES)
+        sender.commit(sender.emit(1))
+        scribe.commit(Step(outputs=[*outputs, passed]))
+        wanted = [None, headers, None, {}, {"last": 1}]
+        for reader in (scribe.reader, reopen().read(HOURLY)):
+            found = reader.events(OUT, Ssn(0), limit=ALL, max_bytes=ALL)
+            assert [(event.kind, event.headers) for event in found] == [
+                *(("event", given) for given in wanted[:4]),
+                ("end", wanted[4]),
+            ]
+            bare = reader.headers(OUT, [event.ssn for event in found])
+            assert [event.headers for event in bare if event is not None] == wanted
+            (write,) = reader.pick(STORED, [Ssn(1)])
+            assert (write.headers, write.same) == (headers, passed.same)
+
     def test_pick_gives_exactly_the_events_asked_for(self, scribe: Scribe) -> None:
         scribe.commit(scribe.emit(300))
         wanted = [Ssn(s) for s in (1, 2, 9, 10, 255, 256, 300)]
@@ -120,27 +148,27 @@ class ReadingRules(StoreSuite):
     def test_staged_rows_are_seen_when_they_are_revealed(self, scribe: Scribe) -> None:
         scribe.commit(scribe.emit(2, EFFECT))
         staged = scribe.emit(3, EFFECT).outputs
-        scribe.commit(Step(staged=staged))
+        scribe.commit(step_of(staged=staged))
         scribe.check()
         assert list(scribe.reader.stored(EFFECT)) == events(scribe.reader, 0, port=EFFECT) == [1, 2]
         assert scribe.reader.head(EFFECT) == Head(Ssn(2), 20)
         with pytest.raises(LogError):
             scribe.reader.pick(EFFECT, [Ssn(3)])
-        scribe.commit(Step(reveal={EFFECT: (Ssn(4), 40)}))
+        scribe.commit(step_of(reveal={EFFECT: (Ssn(4), 40)}))
         assert events(scribe.reader, 2, port=EFFECT) == [3, 4]
         assert scribe.reader.head(EFFECT) == Head(Ssn(4), 40)
-        last = Output(EFFECT, Ssn(6), None, 0, 0, 50, Serial(0), end=True)
-        scribe.commit(Step(reveal={EFFECT: (Ssn(5), 50)}, outputs=[last]))  # outputs come after what is revealed
+        last = Output(EFFECT, Ssn(6), None, 0, 0, 50, Serial(0), "end")
+        scribe.commit(step_of(reveal={EFFECT: (Ssn(5), 50)}, outputs=[last]))  # outputs come after what is revealed
         scribe.check()
         assert scribe.reader.head(EFFECT).last == 6
 
     def test_a_read_made_anew_overwrites_what_an_older_life_staged(self, store: Store) -> None:
         old = Scribe(store, HOURLY)
-        old.commit(Step(staged=[row(EFFECT, s, s, 1, payload=batch(-s)) for s in range(1, 6)]))
+        old.commit(step_of(staged=[row(EFFECT, s, s, 1, payload=batch(-s)) for s in range(1, 6)]))
         new = Scribe(store, HOURLY, old.model)
         fresh = [row(EFFECT, s, 2 * s, 2, payload=batch(s)) for s in range(1, 4)]
-        new.commit(Step(staged=fresh))
-        new.commit(Step(reveal={EFFECT: (Ssn(3), 6)}))
+        new.commit(step_of(staged=fresh))
+        new.commit(step_of(reveal={EFFECT: (Ssn(3), 6)}))
         assert exact_rows(new.reader.events(EFFECT, Ssn(0), limit=ALL, max_bytes=ALL)) == exact_rows(fresh)
         more = [row(EFFECT, s, 2 * s, 2, payload=batch(10 * s)) for s in range(4, 7)]
         new.commit(Step(outputs=more))  # over what is left of the old effect
@@ -191,12 +219,12 @@ class ReadingRules(StoreSuite):
         step.open(ONE, "H", [taken(1), Member(other, Ssn(1)), taken(3)])
         step.open(TWO, "I", [taken(4)])
         scribe.commit(step)
-        scribe.commit(Step(due={TWO: "ready"}, alone={Serial(3): taken(2)}, serial=Serial(3)))
+        scribe.commit(step_of(due={TWO: "ready"}, alone={Serial(3): taken(2)}, serial=Serial(3)))
         assert needs(scribe.reader) == (Position(Ssn(4), 40), [1, 2, 3, 4], False)
         assert needs(scribe.reader, other) == (Position(Ssn(1), 7, True), [1], False)
-        scribe.commit(Step(done=[TWO, ONE]))
+        scribe.commit(step_of(done=[TWO, ONE]))
         assert needs(scribe.reader) == (Position(Ssn(4), 40), [2], False)
-        scribe.commit(Step(done=[Serial(3)], ended=True))
+        scribe.commit(step_of(done=[Serial(3)], ended=True))
         scribe.commit(Step(left=True))
         assert needs(scribe.reader) == (Position(Ssn(4), 40), [], True)
 
@@ -227,7 +255,7 @@ class ReadingRules(StoreSuite):
         assert scribe.reader.needs(PASSED).unwritten == 4
         assert scribe.reader.needs(ORDERS).unwritten is None
         for written, least in ((1, 4), (2, 8), (3, 9), (4, None), (5, None)):
-            scribe.commit(Step(written={TargetName("stored"): written}))
+            scribe.commit(step_of(written={TargetName("stored"): written}))
             assert scribe.reader.needs(PASSED).unwritten == least
         assert scribe.reader.needs(PASSED).position.ssn == 9
 
@@ -235,7 +263,7 @@ class ReadingRules(StoreSuite):
         sender = Scribe(store, PRICES)
         sent = sender.commit(sender.emit(3)).outputs
         writes = [self.passes(n, event) for n, event in enumerate(sent, 1)]
-        scribe.commit(Step(outputs=writes, written={TargetName("stored"): 2}))
+        scribe.commit(step_of(outputs=writes, written={TargetName("stored"): 2}))
         sender.commit(Step(collected={OUT: Collection(Ssn(3), frozenset())}))
         assert exact_rows(scribe.reader.events(STORED, Ssn(2), limit=ALL, max_bytes=ALL)) == exact_rows(writes[2:])
         with pytest.raises(Collected):
@@ -252,8 +280,8 @@ class ReadingRules(StoreSuite):
         step.open(TWO, ("I", 2), [taken(2)])
         scribe.commit(step)
         assert list(scribe.reader.history()) == []
-        step = Step(members={ONE: [taken(3)]}, done=[ONE])  # joined and done in one step
-        step.finished.append(Finished(Serial(3), "J", (taken(3, [1]), taken(4))))  # began and ended in it
+        step = step_of(members={ONE: [taken(3)]}, done=[ONE])  # joined and done in one step
+        step.sets.finished.append(Finished(Serial(3), "J", (taken(3, [1]), taken(4))))  # began and ended in it
         scribe.commit(step)
         scribe.check()
         found = [
@@ -261,18 +289,18 @@ class ReadingRules(StoreSuite):
             Finished(Serial(3), "J", (taken(3, [1]), taken(4))),
         ]
         assert exact_history(scribe.reader.history()) == exact_history(found)
-        scribe.commit(Step(done=[TWO]))
+        scribe.commit(step_of(done=[TWO]))
         scribe.check()
 
     def test_an_event_alone_is_remembered_under_its_name(self, scribe: Scribe) -> None:
-        scribe.commit(Step(alone={ONE: taken(17)}, serial=ONE))
-        scribe.commit(Step(done=[ONE]))
+        scribe.commit(step_of(alone={ONE: taken(17)}, serial=ONE))
+        scribe.commit(step_of(done=[ONE]))
         assert exact_history(scribe.reader.history()) == exact_history([Finished(ONE, "orders:17", (taken(17),))])
 
     def test_memberships_below_are_forgotten_per_channel(self, scribe: Scribe) -> None:
         other = ChannelName("orders.out>hourly.in2")  # a name that begins like the other one
         members = (taken(1), taken(300), Member(other, Ssn(1)))
-        scribe.commit(Step(finished=[Finished(ONE, "H", members), Finished(TWO, "I", (taken(2),))]))
+        scribe.commit(step_of(finished=[Finished(ONE, "H", members), Finished(TWO, "I", (taken(2),))]))
         scribe.commit(Step(forget={ORDERS: Ssn(300)}))
         scribe.check()
         assert exact_history(scribe.reader.history()) == exact_history([Finished(ONE, "H", members[1:])])
@@ -298,18 +326,18 @@ class ReadingRules(StoreSuite):
         note = [1]
         step = busy_step()
         step.outputs = scribe.emit(2).outputs
-        step.members[TWO] = []
-        step.opened[TWO].members[1] = taken(3, note)
-        step.finished.append(Finished(Serial(4), "K", (taken(5, note),)))
+        step.sets.members[TWO] = []
+        step.sets.opened[TWO].members[1] = taken(3, note)
+        step.sets.finished.append(Finished(Serial(4), "K", (taken(5, note),)))
         scribe.journal.commit(scribe.number(step))
         before = exact(scribe.reader.image()), exact_history(scribe.reader.history())
         note.append(2)
-        step.opened[TWO].members.append(taken(9))
-        step.answers[ONE].clear()
+        step.sets.opened[TWO].members.append(taken(9))
+        step.sets.answers[ONE].clear()
         step.outputs.clear()
         step.positions.clear()
         step.timers.clear()
-        step.finished.clear()
+        step.sets.finished.clear()
         assert (exact(scribe.reader.image()), exact_history(scribe.reader.history())) == before
         assert events(scribe.reader, 0) == [1, 2]
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from logline.engine.image import Position, Step
+from logline.engine.events import Position
+from logline.engine.step import Step
 from logline.errors import LogInUse
 from logline.graph.model import Connection
 from logline.graph.operator import Dependency

@@ -15,20 +15,13 @@ from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
 
-from logline.engine.image import (
-    Answer,
-    Collection,
-    Head,
-    Member,
-    Output,
-    Position,
-    Progress,
-    Segment,
-    Step,
-    Timer,
-)
+from logline.engine.events import Collection, Head, Output, Position
+from logline.engine.history import Segment
+from logline.engine.progress import Progress
 from logline.engine.results import Failure
+from logline.engine.sets import Answer, Member, Timer
 from logline.engine.spec import write_port
+from logline.engine.step import Step
 from logline.names import ERRORS, OUT, ChannelName, InsetId, PartitionName, PortName, Serial, Ssn, TargetName
 from logline.testing.conformance.model import Model, row
 
@@ -89,7 +82,7 @@ Part = Callable[[Draw, Model, Step], None]
 
 
 def _next_serial(model: Model, step: Step) -> Serial:
-    return Serial(max(model.image.serial, step.serial) + 1)
+    return Serial(max(model.image.serial, step.sets.serial) + 1)
 
 
 def _take(draw: Draw, model: Model, step: Step) -> tuple[ChannelName, Ssn] | None:
@@ -109,13 +102,13 @@ def _alone(draw: Draw, model: Model, step: Step) -> None:
     for _ in range(draw(st.integers(1, 3))):
         event = _take(draw, model, step)
         if event is not None:
-            serial = step.serial = _next_serial(model, step)
-            step.alone[serial] = Member(*event)
+            serial = step.sets.serial = _next_serial(model, step)
+            step.sets.alone[serial] = Member(*event)
 
 
 def _open_sets(model: Model, step: Step) -> list[Serial]:
     known = [serial for serial, opened in model.image.sets.items() if opened.cause is None]
-    return [serial for serial in (*known, *step.opened) if serial not in step.due]
+    return [serial for serial in (*known, *step.sets.opened) if serial not in step.sets.due]
 
 
 def _take_in(draw: Draw, model: Model, step: Step) -> None:
@@ -138,24 +131,24 @@ def _make_due(draw: Draw, model: Model, step: Step) -> None:
     """Some open sets become due, in any order; some of them have failed."""
     known = _open_sets(model, step)
     for serial in draw(st.lists(st.sampled_from(known), max_size=3, unique=True)) if known else []:
-        step.due[serial] = draw(st.sampled_from(["ready", "fired", "end"]))
+        step.sets.due[serial] = draw(st.sampled_from(["ready", "fired", "end"]))
         if draw(st.integers(0, 3)) == 0:
             texts = st.text(max_size=10)
-            step.failures[serial] = Failure(draw(texts), draw(texts), draw(texts), draw(st.booleans()))
+            step.sets.failures[serial] = Failure(draw(texts), draw(texts), draw(texts), draw(st.booleans()))
 
 
 def _due_sets(model: Model, step: Step) -> list[Serial]:
-    gone = {*step.done, *step.parked}
-    return [serial for serial in (*model.image.due, *step.alone, *step.due) if serial not in gone]
+    gone = {*step.sets.done, *step.sets.parked}
+    return [serial for serial in (*model.image.due, *step.sets.alone, *step.sets.due) if serial not in gone]
 
 
 def _answer(draw: Draw, model: Model, step: Step) -> None:
     """Answers of calls made for due sets."""
     known = _due_sets(model, step)
     for serial in draw(st.lists(st.sampled_from(known), max_size=3)) if known else []:
-        so_far = len(model.image.answers.get(serial, ())) + len(step.answers.get(serial, ()))
+        so_far = len(model.image.answers.get(serial, ())) + len(step.sets.answers.get(serial, ()))
         answer = Answer(serial, draw(st.integers(-1, 2**33)), so_far, "rate", draw(st.text(max_size=4)), draw(_bytes))
-        step.answers.setdefault(serial, []).append(answer)
+        step.sets.answers.setdefault(serial, []).append(answer)
 
 
 def _generate(draw: Draw, model: Model, step: Step) -> None:
@@ -166,7 +159,7 @@ def _generate(draw: Draw, model: Model, step: Step) -> None:
     for serial in draw(st.lists(st.sampled_from(known), max_size=3, unique=True)) if known else []:
         made = [row.serial for row in _all_rows(model, step)]
         rising = serial > max(made, default=0)
-        if rising or not (model.runs or step.lone):  # with runs the serials on a port rise
+        if rising or not (model.runs or step.lineage.lone):  # with runs the serials on a port rise
             for port in draw(st.lists(st.sampled_from((*PORTS, WRITES)), max_size=3)):
                 _put(draw, model, step, port, serial)
         step.close(serial, traced=draw(st.booleans()), ordered=rising and 0 not in made)
@@ -181,13 +174,13 @@ def _history(draw: Draw, model: Model, step: Step) -> None:
     """What lineage keeps goes into a segment; older ones expire."""
     last = max(model.image.segments, default=0)
     if last and draw(st.booleans()):
-        step.expired = draw(st.integers(0, last))
-    if step.kept or step.lone or draw(st.booleans()):
-        number = max(step.expired + 1, draw(st.integers(last, last + 1)), 1)
+        step.lineage.expired = draw(st.integers(0, last))
+    if step.lineage.kept or step.lineage.lone or draw(st.booleans()):
+        number = max(step.lineage.expired + 1, draw(st.integers(last, last + 1)), 1)
         ports = draw(st.dictionaries(st.sampled_from(PORTS), st.tuples(st.integers(1, 9), st.integers(0, 2**40))))
         lows = draw(st.dictionaries(st.sampled_from(CHANNELS), st.integers(1, 9)))
         began, at = sorted(draw(st.tuples(st.integers(0, 2**50), st.integers(0, 2**50))))
-        step.segment = Segment(number, began, at, ports, lows)  # type: ignore[arg-type]
+        step.lineage.segment = Segment(number, began, at, ports, lows)  # type: ignore[arg-type]
 
 
 def _park(draw: Draw, model: Model, step: Step) -> None:
@@ -201,13 +194,13 @@ def _settle(draw: Draw, model: Model, step: Step) -> None:
     """Sets that were set aside are retried (a new set, due) or dropped; a commit of its own, shared with nothing."""
     aside = [serial for serial, opened in model.image.sets.items() if opened.cause == "parked"]
     for serial in draw(st.lists(st.sampled_from(aside), max_size=2, unique=True)) if aside else []:
-        step.done.append(serial)
+        step.sets.done.append(serial)
         if draw(st.booleans()):
             again = _next_serial(model, step)
             step.open(again, model.image.sets[serial].id, model.image.sets[serial].members)
-            step.due[again] = "fired"
+            step.sets.due[again] = "fired"
     unresolved = [ssn for ssn in model.rows.get(ERRORS, ()) if ssn not in model.image.resolved]
-    step.resolved += draw(st.lists(st.sampled_from(unresolved), max_size=2, unique=True)) if unresolved else []
+    step.errors.resolved += draw(st.lists(st.sampled_from(unresolved), max_size=2, unique=True)) if unresolved else []
 
 
 # ---- outputs ----------------------------------------------------------------------------------------------------
@@ -219,7 +212,7 @@ def _last(model: Model, step: Step, port: PortName) -> tuple[Ssn, int]:
         if output.port == port:
             return output.ssn, output.total
     head = model.image.heads.get(port, Head())
-    return step.reveal.get(port, (head.last, head.total))
+    return step.reads.reveal.get(port, (head.last, head.total))
 
 
 def _put(draw: Draw, model: Model, step: Step, port: PortName, serial: int = 0) -> None:
@@ -230,7 +223,7 @@ def _put(draw: Draw, model: Model, step: Step, port: PortName, serial: int = 0) 
 
 def _emit(draw: Draw, model: Model, step: Step) -> None:
     """Outputs of no set, as a source has them."""
-    if not (model.runs or step.lone or model.image.ended or step.ended):
+    if not (model.runs or step.lineage.lone or model.image.ended or step.ended):
         for port in draw(st.lists(st.sampled_from(PORTS), min_size=1, max_size=4)):
             _put(draw, model, step, port)
 
@@ -243,7 +236,7 @@ def _end(draw: Draw, model: Model, step: Step) -> None:
         step.ended = True
         for port in PORTS:
             last, total = _last(model, step, port)
-            step.outputs.append(Output(port, Ssn(last + 1), None, 0, 0, total, Serial(0), end=True))
+            step.outputs.append(Output(port, Ssn(last + 1), None, 0, 0, total, Serial(0), "end"))
 
 
 def _stage(draw: Draw, model: Model, step: Step) -> None:
@@ -252,9 +245,9 @@ def _stage(draw: Draw, model: Model, step: Step) -> None:
     waiting = model.staged.get(EFFECT, [])
     if known.status == "complete":
         shown = draw(st.integers(1, len(waiting)))
-        step.reveal[EFFECT] = (waiting[shown - 1].ssn, waiting[shown - 1].total)
+        step.reads.reveal[EFFECT] = (waiting[shown - 1].ssn, waiting[shown - 1].total)
         if shown == len(waiting):
-            step.reads[STAGED] = known._replace(status="done")
+            step.reads.progress[STAGED] = known._replace(status="done")
         return
     if known.status == "done":
         known = Progress(known.action + 1, offset=known.offset)
@@ -266,10 +259,10 @@ def _stage(draw: Draw, model: Model, step: Step) -> None:
     for _ in range(draw(st.integers(1, 4))):
         nbytes = draw(st.integers(0, 1000))
         last, total = Ssn(last + 1), total + nbytes
-        step.staged.append(row(EFFECT, last, total, nbytes))
+        step.reads.staged.append(row(EFFECT, last, total, nbytes))
     if draw(st.booleans()):
         known = known._replace(status="complete", offset=draw(_bytes), until=last, until_total=total)
-    step.reads[STAGED] = known
+    step.reads.progress[STAGED] = known
 
 
 # ---- the rest of the image ----------------------------------------------------------------------------------------
@@ -287,13 +280,13 @@ def _times(draw: Draw, model: Model, step: Step) -> None:
 
 def _progresses(draw: Draw, model: Model, step: Step) -> None:
     """Reads that are replayable or destructive, and writes that are done."""
-    step.reads.update(
+    step.reads.progress.update(
         draw(st.dictionaries(st.sampled_from([PartitionName("0"), PartitionName("a/b.csv")]), _progress))
     )
     last = model.image.heads.get(WRITES, Head()).last
     done = model.image.written.get(TARGET, 0)
     if last > done:
-        step.written[TARGET] = draw(st.integers(done, last))
+        step.writes.written[TARGET] = draw(st.integers(done, last))
 
 
 def _collect(draw: Draw, model: Model, step: Step) -> None:
@@ -336,7 +329,7 @@ def steps(draw: Draw, model: Model, *, stateless: bool | None = None) -> Step:
     step = Step()
     if model.image.left:
         _collect(draw, model, step)  # all that is done for one that has left
-        step.expired = draw(st.integers(0, max(model.image.segments, default=0)))
+        step.lineage.expired = draw(st.integers(0, max(model.image.segments, default=0)))
         return step
     others = {True: (_take_in, _settle), False: (_alone, _settle), None: ()}[stateless]
     parts = [part for part in _PARTS if part not in others]

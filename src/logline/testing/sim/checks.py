@@ -12,8 +12,10 @@ from typing import Any
 
 from logline.engine import actions as do
 from logline.engine import codec
-from logline.engine.image import Image, Member, Output, Position, own_id
+from logline.engine.events import Output, Position
+from logline.engine.image import Image
 from logline.engine.operating import OperatorMachine
+from logline.engine.sets import Member, own_id
 from logline.engine.spec import InstanceSpec, again_channel, write_port
 from logline.graph.states import decode_state
 from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName, sender_of

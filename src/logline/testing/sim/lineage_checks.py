@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from logline.engine.image import Member
+from logline.engine.sets import Member
 from logline.names import ChannelName, InstanceName, PortName, Serial, Ssn
 from logline.runtime.lives.instances import Instance
 from logline.store.memory import MemoryStore

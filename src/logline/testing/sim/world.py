@@ -397,7 +397,7 @@ class World:
                 step.number = journal.image.commits + 1
                 journal.commit(step)
                 self.counts["retried" if retry else "dropped"] += 1
-                self.checks.resolved(name, ssn, retried=retry, at_once=bool(step.resolved))
+                self.checks.resolved(name, ssn, retried=retry, at_once=bool(step.errors.resolved))
                 self.checks.after_commit(name)
         actor = self.newest[name]
         if name not in self.finished and actor.life.journal is not None:

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from logline.engine.image import Output, Step
+from logline.engine.events import Output
 from logline.engine.spec import InstanceSpec
+from logline.engine.step import Step
 from logline.names import OUT, InstanceName, Serial, Ssn
 from logline.runtime.control import supervisor
 from logline.runtime.control.supervisor import LONGEST, Supervisor

@@ -10,7 +10,8 @@ import pyarrow as pa
 from tests.waiting import until
 
 import logline as ll
-from logline.engine.image import Member, Output
+from logline.engine.events import Output
+from logline.engine.sets import Member
 from logline.names import ChannelName, InstanceName, PortName, Ssn
 
 CHANNEL = ChannelName("numbers.out>store.in")

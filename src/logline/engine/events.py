@@ -1,0 +1,82 @@
+"""Events as they are logged, and what an instance holds and has taken of them.
+
+`Output` is one event or write action. A sender has a `Head` for each port, a receiver a `Position` for each channel;
+a `Collection` moves a head's base (R12).
+
+    >>> last = Output(PortName("out"), Ssn(3), None, 0, 0, 80, Serial(0), "end")
+    >>> last.end
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from logline.engine.sets import Member
+from logline.names import PortName, Serial, Ssn
+
+Kind = Literal["event", "end"]
+"""What an output is: data, or the end of the stream (R11)."""
+KINDS: tuple[Kind, ...] = ("event", "end")
+"""A store may write a kind as its place in here; kinds are only ever added, at the end."""
+
+Headers = Mapping[str, str | int | float | bool | bytes | None]
+
+
+class Output(NamedTuple):
+    """An event or a write action as it is logged: a batch with small headers (R1)."""
+
+    port: PortName
+    ssn: Ssn
+    payload: Any
+    """The batch; None for the end of the stream."""
+    rows: int
+    nbytes: int
+    total: int
+    """Bytes of the port up to and including this event: what back-pressure counts (R13)."""
+    serial: Serial
+    """The input set it was made from, 0 if none."""
+    kind: Kind = "event"
+    same: Member | None = None
+    """Of a write action that passes an event on: that event, which a store may keep instead of a copy. The event is
+    needed until the write is known to be done (R12)."""
+    headers: Headers | None = None
+    """A few small values that travel with the event; None if there are none. Never changed once it is put out."""
+
+    @property
+    def end(self) -> bool:
+        """Whether it is the end of the stream."""
+        return self.kind == "end"
+
+
+class Position(NamedTuple):
+    """What an instance has taken of a channel."""
+
+    ssn: Ssn = Ssn(0)
+    total: int = 0
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class Head:
+    """What an output port (or a write target, as port `@name`) holds."""
+
+    last: Ssn = Ssn(0)
+    total: int = 0
+    base: Ssn = Ssn(1)
+    """Everything below is collected, but for `pinned`."""
+    pinned: set[Ssn] = field(default_factory=set)
+
+    @property
+    def stored(self) -> int:
+        """How many events are visible and not collected."""
+        return len(self.pinned) + self.last - self.base + 1
+
+
+class Collection(NamedTuple):
+    """A port's new base, and which events below it stay (R12)."""
+
+    base: Ssn
+    pinned: frozenset[Ssn]

@@ -1,0 +1,70 @@
+"""Input sets: their members, and what is kept of a set until it is done.
+
+A set is open until it is due, due until it is generated, then done; one that failed for good is parked (R6, R12).
+
+    >>> own_id(Member(ChannelName("orders.out>hourly.in"), Ssn(7)))
+    'orders:7'
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+from logline.graph.operator import Cause, Clock
+from logline.names import ChannelName, InsetId, Serial, Ssn, event_name, sender_of
+
+SetCause = Cause | Literal["parked"]
+"""Why a set is due; or that it failed for good, is on port `errors`, and waits to be retried or dropped."""
+
+
+class Member(NamedTuple):
+    """An event in an input set, with the note that `assign` attached."""
+
+    channel: ChannelName
+    ssn: Ssn
+    note: Any = None
+
+
+def own_id(member: Member) -> InsetId:
+    """The id of a set that is one event of its own: the event's name."""
+    return f"{_stem(member.channel)}{member.ssn}"
+
+
+def unassigned_id(member: Member) -> InsetId:
+    """The id of a set that is one event for which `assign` failed; no author's id begins so."""
+    return f"@{own_id(member)}"
+
+
+@cache
+def _stem(channel: ChannelName) -> str:
+    """What the names of a channel's events begin with."""
+    return event_name(*sender_of(channel), Ssn(0))[:-1]
+
+
+@dataclass(slots=True)
+class OpenSet:
+    """An input set that is not done. `cause` is set once it is due, or parked."""
+
+    id: InsetId
+    members: list[Member] = field(default_factory=list)
+    cause: SetCause | None = None
+
+
+class Timer(NamedTuple):
+    """A `fire(at=...)` that has not come yet; `at` in microseconds since 1970."""
+
+    at: int
+    clock: Clock
+
+
+class Answer(NamedTuple):
+    """The kept answer of one `ctx.call` (R9)."""
+
+    serial: Serial
+    row: int
+    n: int
+    fn: str
+    digest: str
+    value: bytes
