@@ -131,7 +131,7 @@ def test_the_oracle_notices(wrong: str) -> None:
     s.start(*names)
     s.run(*names)
     instance, _, ssn = wrong.partition(":")
-    rows = s.store.data(instance).rows["out"]  # type: ignore[arg-type, index]
+    rows = s.store.data(instance).events.ports["out"]  # type: ignore[arg-type, index]
     rows[int(ssn)] = rows[int(ssn)]._replace(payload=told(["two:1"]))  # type: ignore[index]
     with pytest.raises(AssertionError):
         check(s.log)

@@ -64,7 +64,7 @@ def test_example_1_a_read_that_is_not_replayable_never_mixes_two_effects() -> No
     s = reading(database, replayable=False)
     s.start("OP")
     s.run("OP", before=lambda action: isinstance(action, do.Read) and not action.fresh)
-    s.run("OP", until=lambda: bool(s.store.data(s.instances["OP"].spec.name).rows))  # type: ignore[index]
+    s.run("OP", until=lambda: bool(s.store.data(s.instances["OP"].spec.name).events.ports))  # type: ignore[index]
     s.crash("OP")
     assert s.sent("OP") == 0  # some of the effect is stored, and nobody sees it
     database.batches = [A3, A1]

@@ -69,14 +69,15 @@ class Image:
 
     def apply(self, step: Step) -> None:
         """The meaning of a step. Order matters: sets open before they become due, and are due before done."""
-        for port, (last, total) in step.reads.reveal.items():  # before the outputs, which come after them
+        for port, (last, total) in Step.reads.peek(step).reveal.items():  # before the outputs, which come after them
             head = self.head(port)
             head.last, head.total = last, total
         for output in step.outputs:
             head = self.head(output.port)
             head.last, head.total = output.ssn, output.total
         for part, name, into in _REPLACING:
-            entries = getattr(step if part is None else getattr(step, part), name)
+            where = step if part is None else step.__dict__.get(part)
+            entries = getattr(where, name, None)
             if entries:
                 getattr(self, into).update(entries)
         self._apply_sets(step)
@@ -87,13 +88,14 @@ class Image:
                 self.timers.pop(inset, None)
             else:
                 self.timers[inset] = timer
-        self.resolved.update(step.errors.resolved)
+        self.resolved.update(Step.errors.peek(step).resolved)
         for port, (base, pinned) in step.collected.items():
             head = self.head(port)
             head.base, head.pinned = base, set(pinned)
             if port == ERRORS:
                 self.resolved = {ssn for ssn in self.resolved if ssn >= base or ssn in pinned}
-        segment, expired = step.lineage.segment, step.lineage.expired
+        lineage = Step.lineage.peek(step)
+        segment, expired = lineage.segment, lineage.expired
         if segment is not None:
             self.segments[segment.number] = segment
         if expired:
@@ -106,7 +108,7 @@ class Image:
         return min((s.lows[channel] for s in self.segments.values() if channel in s.lows), default=None)
 
     def _apply_sets(self, step: Step) -> None:
-        sets = step.sets
+        sets = Step.sets.peek(step)
         self.serial = max(self.serial, sets.serial)
         for serial, member in sets.alone.items():
             self.sets[serial] = OpenSet(own_id(member), [member], "ready")

@@ -126,9 +126,15 @@ class Part(Generic[T]):
 
     def __init__(self, make: type[T]) -> None:
         self.make = make
+        self._nothing = make()
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
+
+    def peek(self, whole: object) -> T:
+        """To be read only: nothing is made of a part that is not there. `Step.reads.peek(step).staged`"""
+        found: T = whole.__dict__.get(self._name, self._nothing)
+        return found
 
     @overload
     def __get__(self, whole: None, owner: type) -> Part[T]: ...
@@ -206,9 +212,14 @@ def changes_nothing(found: Any) -> bool:
     if any(plan.counting(found)):
         return False
     there = found.__dict__
-    return all(there[name] is None for name in plan.optional) and all(
-        changes_nothing(there[name]) for name in plan.parts if name in there
-    )
+    for name in plan.optional:
+        if there[name] is not None:
+            return False
+    for name in plan.parts:
+        part = there.get(name)
+        if part is not None and not changes_nothing(part):
+            return False
+    return True
 
 
 def replacing(cls: type) -> list[tuple[str | None, str, str]]:

@@ -142,7 +142,7 @@ class Step:
     @property
     def nbytes(self) -> int:
         """The payload it carries."""
-        return sum(o.nbytes for o in self.outputs) + sum(o.nbytes for o in self.reads.staged)
+        return sum(o.nbytes for o in self.outputs) + sum(o.nbytes for o in Step.reads.peek(self).staged)
 
     @property
     def empty(self) -> bool:
@@ -226,7 +226,8 @@ class Step:
 
     def _absorb_sets(self, later: Step, ordered: bool) -> None:
         """The fields with rules of their own: members join, sets are parked and done, as if that happened here."""
-        sets, kept = later.sets, set(later.lineage.kept)
+        sets, lineage = Step.sets.peek(later), Step.lineage.peek(later)
+        kept = set(lineage.kept)
         for serial, members in sets.members.items():
             for member in members:
                 self.join(serial, member)
@@ -236,4 +237,4 @@ class Step:
             self.close(serial, traced=serial in kept, ordered=ordered)
             kept.discard(serial)
         if kept:
-            self.lineage.kept += [serial for serial in later.lineage.kept if serial in kept]
+            self.lineage.kept += [serial for serial in lineage.kept if serial in kept]

@@ -1,6 +1,6 @@
 """The memory store: the reference that the simulator and the inline engine use.
 
-Nothing but bytes outlives a life (see `store.encoding`); payloads are Arrow batches, which nobody can change.
+Nothing but bytes and payloads outlives a life (see `store/memory_rows.py`).
 A log with a name (`memory:orders`) lives as long as the process and can be resumed; one without is gone with
 its last user.
 """
@@ -10,56 +10,31 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
-from logline.engine.events import Collection, Head, Output, Position
-from logline.engine.history import Finished
-from logline.engine.image import Image, Needs, Taken
-from logline.engine.sets import Answer, Member, own_id
+from logline.engine.events import Head, Output
+from logline.engine.sets import own_id
 from logline.engine.step import Step
-from logline.errors import Collected, EngineError, Fenced, LogInUse
+from logline.errors import Collected, LogInUse
 from logline.graph.record import from_plain, to_plain
-from logline.names import (
-    BellName,
-    BoxName,
-    ChannelName,
-    Incarnation,
-    InsetId,
-    InstanceName,
-    LogId,
-    PortName,
-    Serial,
-    Ssn,
-    TargetName,
-    sender_of,
-)
-from logline.store.encoding import decode_image, decode_step, encode_image, encode_step
-from logline.store.lineage_history import KeptHistory
+from logline.names import BellName, BoxName, Incarnation, InstanceName, LogId, PortName, Ssn, sender_of
+from logline.store import load
+from logline.store.apply import admit, apply, prepare
+from logline.store.layout import JOURNAL
+from logline.store.memory_rows import MemoryEvents, MemoryRows
+from logline.store.reader import Look, RowsReader
 from logline.store.seam import Holder, Meta, check_line
-
-_NO_HEAD = Head()
-"""The head of a port that has put out nothing; never changed."""
 
 
 @dataclass
 class _Data:
     """One journal as it lies there."""
 
-    incarnation: Incarnation = Incarnation(0)
-    image: Image = field(default_factory=Image)
-    rows: dict[PortName, dict[Ssn, Output]] = field(default_factory=dict)
-    """Visible rows and staged ones; what is visible, the head says."""
-    done: dict[ChannelName, dict[Ssn, dict[Serial, tuple[InsetId, Any]]]] = field(default_factory=dict)
-    """Memberships of done sets, by event."""
-    forgotten: dict[ChannelName, Ssn] = field(default_factory=dict)
-    """Below these nothing is remembered, but for stragglers until the next time."""
-    stragglers: dict[ChannelName, set[Ssn]] = field(default_factory=dict)
-    kept: KeptHistory = field(default_factory=KeptHistory)
-    """What lineage scopes keep."""
+    rows: MemoryRows = field(default_factory=MemoryRows)
+    events: MemoryEvents = field(default_factory=MemoryEvents)
 
 
 class MemoryJournal:
@@ -68,93 +43,67 @@ class MemoryJournal:
     def __init__(self, store: MemoryStore, data: _Data) -> None:
         self._store = store
         self._data = data
-        data.incarnation = self.incarnation = Incarnation(data.incarnation + 1)
-        self.image = decode_image(encode_image(data.image))
+        journal = load.journal_row(data.rows)
+        journal = journal._replace(incarnation=journal.incarnation + 1)
+        data.rows.put(JOURNAL, (), journal)
+        self.incarnation = Incarnation(journal.incarnation)
+        self.image = load.image(data.rows)
+        self._heads = {port: Head(h.last, h.total, h.base, set(h.pinned)) for port, h in self.image.heads.items()}
 
     def commit(self, step: Step) -> None:
-        """Atomic under the store's lock."""
-        raw = encode_step(step)
+        """Atomic under the store's lock: what can fail has been done when the first row changes."""
+        prepared = prepare(step)
         with self._store.lock:
             data = self._data
-            if data.incarnation != self.incarnation:
-                raise Fenced("a newer incarnation has claimed the journal")
-            if step.number == data.image.commits:
-                return  # repeated after a lost answer
-            if step.number != data.image.commits + 1:
-                raise EngineError(f"commit {step.number} after commit {data.image.commits}: out of turn")
-            _apply(data, decode_step(raw), step.outputs, step.reads.staged)
+            journal = admit(data.rows, self.incarnation, step.number)
+            if journal is None:
+                return
+            data.events.put(Step.reads.peek(step).staged)
+            data.events.put(step.outputs)
+            self._heads |= apply(data.rows, step, prepared, journal, self._heads, data.events.collect)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
-def _apply(data: _Data, step: Step, outputs: Sequence[Output], staged: Sequence[Output]) -> None:
-    for output in (*staged, *outputs):
-        row = output if output.same is None else output._replace(payload=None)
-        if row.headers is not None:
-            row = row._replace(headers=dict(row.headers))
-        data.rows.setdefault(output.port, {})[output.ssn] = row
-    over = list(step.sets.finished)
-    for serial in step.sets.done:
-        opened = data.image.sets[serial]
-        over.append(Finished(serial, opened.id, (*opened.members, *step.sets.members.get(serial, ()))))
-    for finished in over:
-        _remember(data, *finished)
-    data.kept.expire(step.lineage.expired)
-    data.kept.add(step, over, outputs, data.image.answers)
-    collected = {port: _gone(data.image.head(port), change) for port, change in step.collected.items()}
-    step.outputs = list(outputs)
-    data.image.apply(step)
-    data.image.commits = step.number
-    for port, gone in collected.items():
-        rows = data.rows.get(port, {})
-        for ssn in gone:
-            rows.pop(ssn, None)
-    for channel, base in step.forget.items():
-        known = data.done.get(channel, {})
-        begin = data.forgotten.get(channel, Ssn(1))
-        late = data.stragglers.get(channel, set())
-        reached = {s for s in late if s < base}
-        late -= reached
-        for old in (*range(begin, base), *reached):
-            known.pop(Ssn(old), None)
-        data.forgotten[channel] = max(begin, base)
+class _Held:
+    """A look at a journal while nobody changes it. A class: the simulator looks many times for each commit."""
+
+    __slots__ = ("_instance", "_store")
+
+    def __init__(self, store: MemoryStore, instance: InstanceName) -> None:
+        self._store = store
+        self._instance = instance
+
+    def __enter__(self) -> Look:
+        self._store.lock.acquire()
+        data = self._store.look(self._instance)
+        return Look(data.rows, data.events)
+
+    def __exit__(self, *error: object) -> None:
+        self._store.lock.release()
 
 
-def _gone(head: Head, change: Collection) -> list[Ssn]:
-    """What a collection drops: found from the old base on, not by looking at everything there is."""
-    candidates = (*head.pinned, *range(head.base, change.base))
-    return [Ssn(ssn) for ssn in candidates if ssn not in change.pinned]
-
-
-def _remember(data: _Data, serial: Serial, inset: InsetId, members: Sequence[Member]) -> None:
-    for member in members:
-        if member.ssn < data.forgotten.get(member.channel, 1):  # it was pinned by this set
-            data.stragglers.setdefault(member.channel, set()).add(member.ssn)
-        data.done.setdefault(member.channel, {}).setdefault(member.ssn, {})[serial] = (inset, member.note)
-
-
-class MemoryReader:
+class MemoryReader(RowsReader):
     """Anyone's view of a journal."""
 
     def __init__(self, store: MemoryStore, instance: InstanceName) -> None:
         self._store = store
         self._instance = instance
 
-    @property
-    def _data(self) -> _Data:
-        return self._store.look(self._instance)
+    def look(self) -> _Held:
+        """Under the store's lock."""
+        return _Held(self._store, self._instance)
 
     def events(self, port: PortName, after: Ssn, *, limit: int = 1 << 30, max_bytes: int = 1 << 62) -> list[Output]:
         """Visible events after `after`."""
         with self._store.lock:
-            data = self._data
-            head = data.image.heads.get(port, _NO_HEAD)
-            rows = data.rows.get(port, {})
+            data = self._store.look(self._instance)
+            head, there = load.head(data.rows, port), data.events.ports.get(port, {})
             found: list[Output] = []
             size = 0
             for ssn in range(after + 1, min(head.last, after + limit) + 1):
-                row = rows.get(Ssn(ssn))
+                row = there.get(Ssn(ssn))
                 if row is None and found:
                     break  # a pinned event before a hole
                 if row is None:
@@ -168,120 +117,24 @@ class MemoryReader:
     def pick(self, port: PortName, ssns: Sequence[Ssn]) -> list[Output]:
         """Exactly these events."""
         with self._store.lock:
-            data = self._data
-            last, rows = data.image.heads.get(port, _NO_HEAD).last, data.rows.get(port, {})
+            data = self._store.look(self._instance)
+            last, there = load.head(data.rows, port).last, data.events.ports.get(port, {})
             for ssn in ssns:
-                if ssn > last or ssn not in rows:
+                if ssn > last or ssn not in there:
                     raise Collected(f"{self._instance}.{port}:{ssn} is not in the log")
-            return [self._whole(rows[ssn]) for ssn in ssns]
+            return [self._whole(there[ssn]) for ssn in ssns]
 
     def _whole(self, row: Output) -> Output:
         """With the payload of the event that it passes on, if it does."""
+        if row.headers is not None:
+            row = row._replace(headers=dict(row.headers))
         if row.same is None:
             return row
         sender, port = sender_of(row.same.channel)
-        there = self._store.look(sender).rows.get(port, {}).get(row.same.ssn)
+        there = self._store.look(sender).events.ports.get(port, {}).get(row.same.ssn)
         if there is None:
             raise Collected(f"{own_id(row.same)} is collected, which {self._instance} passes on to {row.port[1:]!r}")
         return row._replace(payload=there.payload)
-
-    def stored(self, port: PortName) -> list[Ssn]:
-        """Visible and not collected."""
-        with self._store.lock:
-            data = self._data
-            last = data.image.heads.get(port, _NO_HEAD).last
-            return sorted(s for s in data.rows.get(port, {}) if s <= last)
-
-    def head(self, port: PortName) -> Head:
-        """The committed head."""
-        with self._store.lock:
-            head = self._data.image.heads.get(port, _NO_HEAD)
-            return Head(head.last, head.total, head.base, set(head.pinned))
-
-    def base(self, port: PortName) -> Ssn:
-        """Where the committed head begins."""
-        with self._store.lock:
-            return self._data.image.heads.get(port, _NO_HEAD).base
-
-    def needs(self, channel: ChannelName) -> Needs:
-        """One consistent look."""
-        with self._store.lock:
-            image = self._data.image
-            members = [m.ssn for o in image.sets.values() for m in o.members if m.channel == channel]
-            position = image.positions.get(channel, Position())
-            return Needs(position, members, image.left, image.low(channel), self._unwritten(channel))
-
-    def _unwritten(self, channel: ChannelName) -> Ssn | None:
-        image = self._data.image
-        found = []
-        for port, head in image.heads.items():
-            if port[0] == "@":
-                rows, done = self._data.rows.get(port, {}), image.written.get(TargetName(port[1:]), 0)
-                undone = (rows.get(Ssn(number)) for number in range(max(done + 1, head.base), head.last + 1))
-                passed = (row.same for row in undone if row is not None and row.same is not None)
-                found += [event.ssn for event in passed if event.channel == channel]
-        return min(found, default=None)
-
-    def taken(self, channel: ChannelName) -> Taken:
-        """How far it is."""
-        with self._store.lock:
-            image = self._data.image
-            return Taken(image.positions.get(channel, Position()), image.left)
-
-    def image(self) -> Image:
-        """A copy, made of bytes."""
-        with self._store.lock:
-            return decode_image(encode_image(self._data.image))
-
-    def history(self) -> Iterator[Finished]:
-        """Done sets, in the order of their serials."""
-        with self._store.lock:
-            found: dict[Serial, tuple[InsetId, list[Member]]] = {}
-            for channel, known in self._data.done.items():
-                for ssn, sets in known.items():
-                    for serial, (inset, note) in sets.items():
-                        found.setdefault(serial, (inset, []))[1].append(Member(channel, ssn, note))
-            kept = dict(self._data.kept.all())
-        for serial in sorted({*found, *kept}):
-            inset, members = found.get(serial, ("", []))
-            yield kept.get(serial) or Finished(serial, inset, tuple(members))
-
-    def headers(self, port: PortName, ssns: Sequence[Ssn]) -> list[Output | None]:
-        """Without payload."""
-        with self._store.lock:
-            data = self._data
-            last, rows = data.image.heads.get(port, _NO_HEAD).last, data.rows.get(port, {})
-            found = [rows.get(ssn) if ssn <= last else None for ssn in ssns]
-            return [None if row is None else row._replace(payload=None, same=None) for row in found]
-
-    def inset(self, serial: Serial) -> Finished | None:
-        """A kept set."""
-        with self._store.lock:
-            return self._data.kept.inset(serial)
-
-    def insets_of(self, channel: ChannelName, ssn: Ssn) -> list[Serial]:
-        """Kept or not."""
-        with self._store.lock:
-            data = self._data
-            known = set(data.done.get(channel, {}).get(ssn, {}))
-            return sorted(known | set(data.kept.lone_of(channel, ssn)))
-
-    def made_from(self, serial: Serial, ports: Sequence[PortName]) -> list[tuple[PortName, Ssn]]:
-        """As it was put out."""
-        with self._store.lock:
-            known = self._data.kept.made.get(serial, ())
-            return [(port, ssn) for port, ssn in known if port in ports]
-
-    def answers(self, serial: Serial) -> list[Answer]:
-        """Of the image, or kept."""
-        with self._store.lock:
-            data = self._data
-            return list(data.image.answers.get(serial) or data.kept.answers.get(serial) or ())
-
-    def incarnation(self) -> Incarnation:
-        """The newest."""
-        with self._store.lock:
-            return self._data.incarnation
 
 
 class MemoryLease:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import lmdb
 
 from logline.names import InstanceName
-from logline.store.lmdb import environment
+from logline.store.lmdb import environment, rows
 from logline.store.lmdb.folder import LmdbStore
 
 
@@ -14,9 +14,9 @@ def opened(store: LmdbStore, instance: InstanceName) -> environment.Environment:
     return environment._open[(store.folder / "journals" / instance).absolute()]
 
 
-def rows_of(store: LmdbStore, instance: InstanceName, kind: bytes) -> int:
-    """How many rows of a kind there are."""
+def rows_of(store: LmdbStore, instance: InstanceName, table: str) -> int:
+    """How many rows of a table there are."""
     # Another process would see the same; LMDB opens a file once in a process, so it is asked through what is open.
     env: lmdb.Environment = opened(store, instance)._env
     with env.begin() as txn, txn.cursor() as cursor:
-        return sum(key.startswith(kind) for key in cursor.iternext(keys=True, values=False))
+        return sum(key.startswith(rows.kind(table)) for key in cursor.iternext(keys=True, values=False))

@@ -192,13 +192,15 @@ def test_journals_against_each_other(tmp_path: Path) -> None:
         journal.close()
     store.close()
     shutil.rmtree(tmp_path / "log" / "journals" / "orders")
-    from logline.store.lmdb import rows
+    from logline.store.layout import JOURNAL
     from logline.store.lmdb.environment import acquire, release
+    from logline.store.lmdb.rows import LmdbRows
 
     env = acquire((tmp_path / "log" / "journals" / "store").absolute(), sync=False)
     with env.write() as txn:
-        header = rows.Header(*rows.unpack(txn.get(rows.HEADER)))
-        rows.put(txn, rows.HEADER, rows.pack(header._replace(left=False)))
+        journal = LmdbRows(txn).get(JOURNAL, ())
+        assert journal is not None
+        LmdbRows(txn).put(JOURNAL, (), journal._replace(left=False))
     release(env)
     with pytest.raises(LogError, match=r"'store' has taken events of orders\.out"):
         p.run(url, engine="inline")

@@ -37,7 +37,7 @@ def journal(store: LmdbStore) -> Iterator[LmdbJournal]:
 def test_a_run_of_small_events_is_one_row(store: LmdbStore, journal: LmdbJournal) -> None:
     outputs = [event(n, rows=n % 3) for n in range(1, 11)]
     journal.commit(Step(number=1, outputs=outputs))
-    assert rows_of(store, ORDERS, b"E") == 1
+    assert rows_of(store, ORDERS, "events") == 1
     found = store.read(ORDERS).events(OUT, Ssn(0), limit=100, max_bytes=1 << 30)
     assert [(e.ssn, e.payload, e.total, e.serial) for e in found] == [
         (e.ssn, e.payload, e.total, e.serial) for e in outputs
@@ -50,10 +50,10 @@ def test_a_run_of_small_events_is_one_row(store: LmdbStore, journal: LmdbJournal
 
 def test_a_row_is_bounded(store: LmdbStore, journal: LmdbJournal) -> None:
     journal.commit(Step(number=1, outputs=[event(n, rows=0) for n in range(1, 2 * MOST + 2)]))
-    assert rows_of(store, ORDERS, b"E") == 3
+    assert rows_of(store, ORDERS, "events") == 3
     large = event(2 * MOST + 2, rows=TOGETHER)
     journal.commit(Step(number=2, outputs=[large, event(2 * MOST + 3), event(2 * MOST + 4)]))
-    assert rows_of(store, ORDERS, b"E") == 5
+    assert rows_of(store, ORDERS, "events") == 5
 
 
 def test_events_of_another_schema_stay_alone(store: LmdbStore, journal: LmdbJournal) -> None:
@@ -71,7 +71,7 @@ def test_what_is_collected_is_gone_although_it_lies_there(store: LmdbStore, jour
     journal.commit(Step(number=1, outputs=[event(n) for n in range(1, 11)]))
     journal.commit(Step(number=2, collected={OUT: Collection(Ssn(4), frozenset())}))
     reader = store.read(ORDERS)
-    assert rows_of(store, ORDERS, b"E") == 1
+    assert rows_of(store, ORDERS, "events") == 1
     assert reader.stored(OUT) == list(range(4, 11))
     assert reader.headers(OUT, [Ssn(3), Ssn(4)])[0] is None
     with pytest.raises(Collected):
@@ -80,7 +80,7 @@ def test_what_is_collected_is_gone_although_it_lies_there(store: LmdbStore, jour
         reader.events(OUT, Ssn(2), limit=10, max_bytes=1 << 30)
     assert [e.ssn for e in reader.events(OUT, Ssn(3), limit=10, max_bytes=1 << 30)] == list(range(4, 11))
     journal.commit(Step(number=3, collected={OUT: Collection(Ssn(11), frozenset())}))
-    assert rows_of(store, ORDERS, b"E") == 0
+    assert rows_of(store, ORDERS, "events") == 0
 
 
 def test_one_that_is_pinned_does_not_keep_its_neighbours(store: LmdbStore, journal: LmdbJournal) -> None:
@@ -89,11 +89,11 @@ def test_one_that_is_pinned_does_not_keep_its_neighbours(store: LmdbStore, journ
     journal.commit(Step(number=2, collected={OUT: Collection(Ssn(21), frozenset({Ssn(7), Ssn(8)}))}))
     reader = store.read(ORDERS)
     assert reader.stored(OUT) == [7, 8]
-    assert rows_of(store, ORDERS, b"E") == 2
+    assert rows_of(store, ORDERS, "events") == 2
     assert [e.payload for e in reader.pick(OUT, [Ssn(7), Ssn(8)])] == [event(7).payload, event(8).payload]
     assert [e.ssn for e in reader.events(OUT, Ssn(6), limit=10, max_bytes=1 << 30)] == [7, 8]
     journal.commit(Step(number=3, collected={OUT: Collection(Ssn(21), frozenset({Ssn(8)}))}))
-    assert (reader.stored(OUT), rows_of(store, ORDERS, b"E")) == ([8], 1)
+    assert (reader.stored(OUT), rows_of(store, ORDERS, "events")) == ([8], 1)
 
 
 def test_who_keeps_one_event_does_not_keep_the_row(store: LmdbStore, journal: LmdbJournal) -> None:

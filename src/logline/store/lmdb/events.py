@@ -1,7 +1,7 @@
 """Events in a journal: several small ones of a port share a row, so that one costs a share of what a row costs.
 
-    E  port, first SSN -> how many, schema number, kind, length of the headers;
-                          rows, nbytes, total, serial of each; headers, if one has any; one Arrow batch for all
+    port, first SSN -> how many, schema number, kind, length of the headers;
+                       rows, nbytes, total, serial of each; headers, if one has any; one Arrow batch for all
 
 A commit that puts out a run of events writes them so; a reader copies the row out of the map once and hands out
 slices. The events of a row have at most `TOGETHER` bytes: user code that keeps one slice keeps them all, and a larger
@@ -31,7 +31,9 @@ from logline.engine.events import KINDS, Head, Kind, Output
 from logline.engine.sets import Member
 from logline.errors import EngineError
 from logline.names import ChannelName, PortName, Ssn
-from logline.store.lmdb import members, payloads, rows
+from logline.store.encoding import pack, reader_of
+from logline.store.lmdb import payloads, rows
+from logline.store.members import Joined
 
 TOGETHER, MOST = 256 << 10, 64
 """Bytes and number of the events that share a row, at most."""
@@ -43,6 +45,14 @@ _ONE = struct.Struct("<IQQQ")  # rows, nbytes, total, serial
 _CODES = {kind: code for code, kind in enumerate(KINDS)}
 Item = tuple[bytes, bytes]
 Schemas = dict[PortName, tuple[int, pa.Schema]]
+
+
+_read_joined = reader_of(Joined)
+
+
+def event_key(port: PortName, ssn: int) -> bytes:
+    """Where a run of events, write actions or staged rows lies that begins with this one."""
+    return rows.EVENTS + rows.hashed(port) + rows.number(ssn)
 
 
 class _Run:
@@ -106,16 +116,16 @@ class Packer:
         if schema == payloads.NONE:
             payload: bytes | pa.Buffer = b""
         elif schema == payloads.SAME:
-            payload = rows.pack(members.Joined.of([output.same for output in run if output.same is not None]))
+            payload = pack(Joined.of([output.same for output in run if output.same is not None]))
         elif schema == payloads.STREAM:
             payload = payloads.write_stream(run[0].payload)
         else:
             batch = run[0].payload if len(run) == 1 else pa.concat_batches([output.payload for output in run])
             payload = payloads.write_batch(batch)
         heads = [_ONE.pack(count, size, total, serial) for _, _, _, count, size, total, serial, _, _, _ in run]
-        more = b"" if all(output.headers is None for output in run) else rows.pack([o.headers for o in run])
+        more = b"" if all(output.headers is None for output in run) else pack([o.headers for o in run])
         begin = _COUNT.pack(len(run), schema, _CODES[run[0].kind], len(more))
-        return rows.sealed(rows.event_key(run[0].port, run[0].ssn), b"".join((begin, *heads, more)), payload)
+        return rows.sealed(event_key(run[0].port, run[0].ssn), b"".join((begin, *heads, more)), payload)
 
     def _schema(self, output: Output) -> int:
         port, _, batch, _, _, _, _, _, same, _ = output
@@ -132,7 +142,7 @@ class Packer:
         if at >= payloads.SAME:  # schemas that differ from event to event, in what pandas notes of its index say
             return payloads.STREAM
         self.fresh[port] = (at, batch.schema)
-        value = rows.pack((port, at, batch.schema.serialize().to_pybytes()))
+        value = pack((port, at, batch.schema.serialize().to_pybytes()))
         self.schemas.append(rows.sealed(schema_key(port, at), value))
         return at
 
@@ -196,8 +206,8 @@ class Row(NamedTuple):
             return [event.ssn for event in self.passed()[number - self.first :] if event.channel == channel]
         return [first for name, first, _ in self._joined().each() if name == channel]
 
-    def _joined(self) -> members.Joined:
-        return members.Joined(*rows.unpack(self.raw[self._body :]))
+    def _joined(self) -> Joined:
+        return _read_joined(self.raw[self._body : rows.END])
 
     def _batches(self, body: bytes, sizes: list[int], wanted: Sequence[int], schema: pa.Schema | None) -> list[Any]:
         if self.schema == payloads.NONE:
@@ -217,7 +227,7 @@ class Row(NamedTuple):
 
 def row_of(cursor: lmdb.Cursor, port: PortName, ssn: int) -> Row | None:
     """The row in which an event lies, or would."""
-    key = rows.event_key(port, ssn)
+    key = event_key(port, ssn)
     there = cursor.set_range(key)
     if not (there and cursor.key() == key) and not (cursor.prev() if there else cursor.last()):
         return None
@@ -228,22 +238,22 @@ def row_of(cursor: lmdb.Cursor, port: PortName, ssn: int) -> Row | None:
 def rows_from(cursor: lmdb.Cursor, port: PortName, ssn: int) -> Iterator[Row]:
     """The rows with events from `ssn` on, in order. Deleting the one at hand is allowed."""
     row = row_of(cursor, port, ssn)
-    if row is None and cursor.set_range(rows.event_key(port, ssn)):
+    if row is None and cursor.set_range(event_key(port, ssn)):
         row = _here(cursor, port)
     while row is not None:
         yield row
-        if not cursor.set_range(rows.event_key(port, row.first + row.many)):
+        if not cursor.set_range(event_key(port, row.first + row.many)):
             return
         row = _here(cursor, port)
 
 
 def _here(cursor: lmdb.Cursor, port: PortName) -> Row | None:
     key = bytes(cursor.key())
-    if key[:9] != b"E" + rows.hashed(port):
+    if key[:10] != rows.EVENTS + rows.hashed(port):
         return None
     raw = memoryview(cursor.value())
     many, schema, kind, more = _COUNT.unpack_from(raw)
-    return Row(rows.read_number(key[9:]), many, schema, KINDS[kind], more, raw)
+    return Row(rows.read_number(key[10:]), many, schema, KINDS[kind], more, raw)
 
 
 def collect(txn: lmdb.Transaction, port: PortName, head: Head, base: int, pinned: Collection[int]) -> None:
@@ -267,17 +277,17 @@ def _shrink(txn: lmdb.Transaction, port: PortName, row: Row, base: int, pinned: 
     kept = [ssn for ssn in range(row.first, min(end, base)) if ssn in pinned] if pinned else []
     kept += range(max(row.first, base), end)
     if not kept:
-        txn.delete(rows.event_key(port, row.first))
+        txn.delete(event_key(port, row.first))
     elif 2 * len(kept) <= row.many and row.schema != payloads.SAME:
         schema = read_schema(txn, port, row.schema)
         outputs = row.read(port, kept, schema)
-        txn.delete(rows.event_key(port, row.first))
+        txn.delete(event_key(port, row.first))
         rows.put_all(txn, Packer({port: (row.schema, schema)}).alone(outputs))
 
 
 def schema_key(port: PortName, at: int) -> bytes:
     """Where a schema lies."""
-    return b"$" + rows.hashed(port) + rows.number(at)
+    return rows.SCHEMAS + rows.hashed(port) + rows.number(at)
 
 
 def read_schema(txn: lmdb.Transaction, port: PortName, at: int) -> pa.Schema:
@@ -286,3 +296,44 @@ def read_schema(txn: lmdb.Transaction, port: PortName, at: int) -> pa.Schema:
     if raw is None:
         raise EngineError(f"the journal has no schema {at} of port {port!r}")
     return pa.ipc.read_schema(pa.py_buffer(rows.unpack(raw)[2]))
+
+
+def read_schemas(txn: lmdb.Transaction) -> Schemas:
+    """The newest schema of each port."""
+    found: Schemas = {}
+    with txn.cursor() as cursor:
+        if cursor.set_range(rows.SCHEMAS):
+            for key, value in cursor:
+                if bytes(key[:2]) != rows.SCHEMAS:
+                    break
+                port, at, raw = rows.unpack(value)
+                found[port] = (at, pa.ipc.read_schema(pa.py_buffer(raw)))
+    return found
+
+
+class LmdbEvents:
+    """The events of a journal in a transaction (see `store.rows.Events`)."""
+
+    __slots__ = ("_txn",)
+
+    def __init__(self, txn: lmdb.Transaction) -> None:
+        self._txn = txn
+
+    def header(self, port: PortName, ssn: Ssn) -> Output | None:
+        """Without payload."""
+        with self._txn.cursor() as cursor:
+            row = row_of(cursor, port, ssn)
+            return None if row is None else row.header(port, ssn)
+
+    def first_from(self, port: PortName, ssn: int) -> Output | None:
+        """The first that lies there."""
+        with self._txn.cursor() as cursor:
+            row = next(rows_from(cursor, port, ssn), None)
+            return None if row is None else row.header(port, max(row.first, ssn))
+
+    def passed(self, port: PortName, first: int, channel: ChannelName) -> Iterator[int]:
+        """The first of each run that is passed on."""
+        with self._txn.cursor() as cursor:
+            for row in rows_from(cursor, port, first):
+                if row.schema == payloads.SAME:
+                    yield from row.passed_from(first, channel)

@@ -1,78 +1,67 @@
-"""The rows of a journal in LMDB: keys, values, and how a step becomes puts and deletes (R1).
+"""Rows as bytes in LMDB (see `store/rows.py`). One key space for all tables:
 
-A commit writes what changed, never the whole image. One key space, told apart by the first byte:
+    table (2 bytes of a digest of its name), parts of the key -> names among these parts, value; checksum
 
-    !  header: format, incarnation, commits, serial, dues, ended, left     S  global state
-    p  channel -> position          h  port -> head            k  port, block -> pinned
-    s  serial -> set                m  serial, commit -> members
-    t  id -> timer                  a  serial, row, n -> answer f  serial -> failure
-    q  SSN -> (resolved error)
-    w  target -> written            r  partition -> progress   c  channel -> event clock
-    $  port, n -> Arrow schema      E  port, SSN -> events     D  channel, block, serial -> members of a done set
-    g  n -> segment of history      G  segment, commit -> what of it that commit finished
-    F  serial -> done set with members and outputs             A  serial, row, n -> answer of a done set
-    R  serial -> run of sets of one event                      Q  channel, SSN -> (index of runs)
-
-A block is 64 SSNs (`store/lmdb/members.py`, `store/lmdb/pins.py`). The last three lines are what lineage scopes keep
-(`store/lmdb/lineage_history.py`).
-
-Names are hashed in keys (LMDB bounds their length) and stand in the value. Every value ends with a checksum, which
-is verified when a journal is claimed: a flipped byte is found before anything is made of it.
+Numbers are eight bytes that sort as they do. Names are hashed in keys (LMDB bounds their length) and stand in the
+value. Every value ends with a checksum, which is verified when a journal is claimed: a flipped byte is found before
+anything is made of it.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, lru_cache
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from itertools import takewhile
+from typing import Any, TypeVar
 
 import lmdb
-import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from logline.engine import codec
-from logline.engine.events import Position
-from logline.engine.progress import Progress
-from logline.engine.results import Failure
-from logline.engine.sets import Answer, OpenSet, Timer
-from logline.engine.step import Step
 from logline.errors import LogError
-from logline.names import InsetId, PortName
-from logline.store.encoding import FORMAT
+from logline.store.encoding import pack, reader_of
+from logline.store.layout import BY_NAME
+from logline.store.rows import Key, Table
 
-HEADER = b"!"
+V = TypeVar("V")
 Raw = bytes | memoryview
 _SUM = struct.Struct("<Q")
 _sum = _SUM.pack
 END = -_SUM.size
 """Where the checksum of a value begins."""
 _U64 = struct.Struct(">Q")
-_pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder().decode
+number = _U64.pack
+"""A number that sorts as bytes do."""
+_read_all = reader_of(object)
 
 
-class Header(NamedTuple):
-    """What is read and written by every commit."""
-
-    format: int = FORMAT
-    incarnation: int = 0
-    commits: int = 0
-    serial: int = 0
-    dues: int = 0
-    """Numbers the sets as they become due, so that their order is a key (R6)."""
-    ended: bool = False
-    left: bool = False
+def read_number(raw: Raw) -> int:
+    """The inverse of `number`."""
+    found: int = _U64.unpack(raw)[0]
+    return found
 
 
-def put(txn: lmdb.Transaction, key: bytes, value: bytes) -> None:
-    """A row with its checksum, which is over the key too: a row under another key is damage as well."""
-    txn.put(key, value + _sum(xxh3_64_intdigest(value, xxh3_64_intdigest(key))))
+@lru_cache(maxsize=4096)
+def hashed(name: str) -> bytes:
+    """A name of any length as eight bytes."""
+    return blake2b(name.encode(), digest_size=8).digest()
+
+
+def kind(table: str) -> bytes:
+    """What the keys of a table begin with."""
+    return blake2b(table.encode(), digest_size=2).digest()
+
+
+EVENTS, SCHEMAS = kind("events"), kind("schemas")
+"""Tables that are the embedded log's own."""
+_NAMES = {kind(name): name for name in (*BY_NAME, "events", "schemas")}
+assert len(_NAMES) == len(BY_NAME) + 2, "two tables have the same digest: rename one of them"
 
 
 def sealed(key: bytes, *parts: bytes | memoryview) -> tuple[bytes, bytes]:
-    """A row as `put` would put it, made of parts: a large one is copied once only."""
+    """A row with its checksum, which is over the key too: a row under another key is damage as well. It is made of
+    parts, so that a large one is copied once only."""
     digest = xxh3_64(seed=xxh3_64_intdigest(key))
     for part in parts:
         digest.update(part)
@@ -83,6 +72,16 @@ def put_all(txn: lmdb.Transaction, items: Iterable[tuple[bytes, bytes]]) -> None
     """Rows that are sealed."""
     with txn.cursor() as cursor:
         cursor.putmulti(items)
+
+
+def unpack(raw: Raw) -> Any:
+    """A value of a table of the embedded log's own, without its checksum."""
+    return _read_all(memoryview(raw)[:END])
+
+
+def unpack_all(raw: memoryview) -> Any:
+    """A part of a row, where no checksum stands at the end."""
+    return _read_all(raw)
 
 
 def verify(txn: lmdb.Transaction) -> None:
@@ -101,7 +100,7 @@ def verify(txn: lmdb.Transaction) -> None:
             )
             if not whole or (count and key <= last) or txn.get(key) is None:
                 raise LogError(
-                    f"the log is damaged: a row of kind {key[:1].decode(errors='replace')!r} is not as written. "
+                    f"the log is damaged: a row of {_NAMES.get(key[:2], 'no table')!r} is not as written. "
                     "Restore the log's folder from a copy, or begin with a fresh log"
                 )
             count, last = count + 1, key
@@ -112,149 +111,110 @@ def verify(txn: lmdb.Transaction) -> None:
         )
 
 
-def pack(value: Any) -> bytes:
-    """A plain value; `put` adds the checksum."""
-    return _pack(value)
+# ---- tables -------------------------------------------------------------------------------------------------------
+
+_PACK = [struct.Struct(f">{count}Q").pack for count in range(4)]
+_UNPACK = [struct.Struct(f">{count}Q").unpack_from for count in range(4)]
 
 
-def unpack(raw: bytes | memoryview) -> Any:
-    """The inverse of `pack`; the checksum was verified when the journal was claimed."""
-    return _unpack(memoryview(raw)[:END])
+class _Shape:
+    """How a table's keys and values become bytes."""
+
+    __slots__ = ("_kind", "_named", "_numbers", "_read", "key")
+
+    def __init__(self, table: Table[Any]) -> None:
+        self._kind = begin = kind(table.name)
+        self._named = table.key[:1] == ("name",)
+        self._numbers = len(table.key) - self._named
+        self._read = reader_of(tuple[str, table.record] if self._named else table.record)  # type: ignore[name-defined]
+        self.key: Callable[[Key], bytes]
+        """A key as bytes, or what keys begin with."""
+        if table.key == ("digest",):
+            self._numbers = 0
+            self.key = lambda key: b"".join((begin, *key))
+        elif self._named:
+            self.key = lambda key: begin + hashed(key[0]) + _PACK[len(key) - 1](*key[1:]) if key else begin
+        else:
+            self.key = lambda key: begin + _PACK[len(key)](*key)
+
+    def pack(self, key: Key, value: Any) -> bytes:
+        """A value, after the name that its key hides."""
+        return pack((key[0], value)) if self._named else pack(value)
+
+    def value(self, raw: Raw) -> Any:
+        """The value alone."""
+        found = self._read(memoryview(raw)[:END])
+        return found[1] if self._named else found
+
+    def row(self, raw_key: bytes, raw: Raw) -> tuple[Key, Any]:
+        """With its key."""
+        found = self._read(memoryview(raw)[:END])
+        if self._named:
+            return (found[0], *_UNPACK[self._numbers](raw_key, 10)), found[1]
+        return _UNPACK[self._numbers](raw_key, 2) or (raw_key[2:],), found
 
 
-def unpack_all(raw: memoryview) -> Any:
-    """A part of a row, where no checksum stands at the end."""
-    return _unpack(raw)
+_shape = cache(_Shape)
 
 
-@lru_cache(maxsize=4096)
-def hashed(name: str) -> bytes:
-    """A name of any length as eight bytes."""
-    return blake2b(name.encode(), digest_size=8).digest()
+class LmdbRows:
+    """The rows of a journal in a transaction; values are copied out of the map."""
 
+    __slots__ = ("_txn",)
 
-def number(value: int) -> bytes:
-    """A number that sorts as bytes do."""
-    return _U64.pack(value)
+    def __init__(self, txn: lmdb.Transaction) -> None:
+        self._txn = txn
 
+    def get(self, table: Table[V], key: Key) -> V | None:
+        """A row, if there is one."""
+        shape = _shape(table)
+        raw = self._txn.get(shape.key(key))
+        return None if raw is None else shape.value(raw)
 
-def read_number(raw: bytes | memoryview) -> int:
-    """The inverse of `number`."""
-    found: int = _U64.unpack(raw)[0]
-    return found
+    def put(self, table: Table[V], key: Key, value: V) -> None:
+        """Instead of what was there; sealed as by `sealed`."""
+        shape = _shape(table)
+        at, raw = shape.key(key), shape.pack(key, value)
+        self._txn.put(at, raw + _sum(xxh3_64_intdigest(raw, xxh3_64_intdigest(at))))
 
+    def delete(self, table: Table[Any], key: Key) -> None:
+        """One that is not there is no error."""
+        self._txn.delete(_shape(table).key(key))
 
-def scan(txn: lmdb.Transaction, prefix: bytes) -> Iterator[tuple[bytes, Raw]]:
-    """Rows whose key begins so, in order. Values are views into the map: copy what outlives the transaction."""
-    with txn.cursor() as cursor:
-        if not cursor.set_range(prefix):
-            return
-        for key, value in cursor:
-            key = bytes(key)
-            if not key.startswith(prefix):
+    def delete_range(self, table: Table[Any], prefix: Key = (), below: int | None = None) -> None:
+        """All that `scan` would find."""
+        delete, begin = self._txn.delete, _shape(table).key(prefix)
+        end = None if below is None else begin + number(below)
+        with self._txn.cursor() as cursor:
+            keys = takewhile(
+                lambda key: key.startswith(begin) and (end is None or key < end),
+                map(bytes, cursor.iternext(keys=True, values=False)) if cursor.set_range(begin) else (),
+            )
+            for key in list(keys):
+                delete(key)
+
+    def scan(self, table: Table[V], prefix: Key = (), below: int | None = None) -> Iterator[tuple[Key, V]]:
+        """Rows whose key begins so."""
+        shape = _shape(table)
+        begin = shape.key(prefix)
+        end = None if below is None else begin + number(below)
+        with self._txn.cursor() as cursor:
+            if not cursor.set_range(begin):
                 return
-            yield key, value
+            for found, value in cursor:
+                key = bytes(found)
+                if not key.startswith(begin) or (end is not None and key >= end):
+                    return
+                yield shape.row(key, value)
 
-
-def until(txn: lmdb.Transaction, first: bytes, end: bytes) -> Iterator[tuple[bytes, Raw]]:
-    """Rows from one key up to another, which is not among them."""
-    with txn.cursor() as cursor:
-        if not cursor.set_range(first):
-            return
-        for key, value in cursor:
-            key = bytes(key)
-            if key >= end:
-                return
-            yield key, value
-
-
-def event_key(port: PortName, ssn: int) -> bytes:
-    """Where a run of events, write actions or staged rows lies that begins with this one (see `lmdb.events`)."""
-    return b"E" + hashed(port) + _U64.pack(ssn)
-
-
-# ---- a step as puts and deletes ---------------------------------------------------------------------------------
-
-
-def set_value(inset: InsetId, cause: str | None, due: int) -> bytes:
-    """An open set; its members are rows of their own."""
-    return pack((codec.encode(inset), cause, due))
-
-
-def read_set(raw: bytes | memoryview) -> tuple[OpenSet, int]:
-    """An open set without its members, and its place among the due ones."""
-    inset, cause, due = unpack(raw)
-    return OpenSet(codec.decode(inset), [], cause), due
-
-
-def plain_puts(step: Step) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of a step that simply replace what was there."""
-    for channel, position in step.positions.items():
-        yield b"p" + hashed(channel), pack((channel, *position))
-    if step.state is not None:
-        yield b"S", step.state
-    for channel, at in step.clock.items():
-        yield b"c" + hashed(channel), pack((channel, at))
-    for inset, timer in step.timers.items():
-        if timer is not None:
-            yield timer_key(inset), pack((codec.encode(inset), *timer))
-    for answers in step.sets.answers.values():
-        for answer in answers:
-            yield answer_key(b"a", answer), pack(answer)
-    for serial, failure in step.sets.failures.items():
-        yield b"f" + number(serial), pack((failure.kind, failure.message, failure.traceback, failure.retryable))
-    for ssn in step.errors.resolved:
-        yield resolved_key(ssn), b""
-    for target, count in step.writes.written.items():
-        yield b"w" + hashed(target), pack((target, count))
-    for partition, progress in step.reads.progress.items():
-        yield b"r" + hashed(partition), pack((partition, *progress))
-
-
-def resolved_key(ssn: int) -> bytes:
-    """An event on port `errors` that was retried or dropped."""
-    return b"q" + number(ssn)
-
-
-def answer_key(kind: bytes, answer: Answer) -> bytes:
-    """Answers of a set that is due (`a`), or of one that is done and kept (`A`)."""
-    return kind + number(answer.serial) + number(answer.row + 1) + number(answer.n)
-
-
-def gone_timers(step: Step) -> Iterable[bytes]:
-    """The timers that a step clears."""
-    return [timer_key(inset) for inset, timer in step.timers.items() if timer is None]
-
-
-def timer_key(inset: InsetId) -> bytes:
-    """One timer per id."""
-    return b"t" + blake2b(codec.canonical(inset), digest_size=16).digest()
-
-
-def read_progress(raw: bytes | memoryview) -> tuple[str, Progress]:
-    """A partition and how far it is read."""
-    partition, *rest = unpack(raw)
-    progress = Progress(*rest)
-    return partition, progress._replace(unconfirmed=tuple(progress.unconfirmed))
-
-
-def read_answer(raw: bytes | memoryview) -> Answer:
-    """A kept answer."""
-    return Answer(*unpack(raw))
-
-
-def read_failure(raw: bytes | memoryview) -> Failure:
-    """Why a set is not generated."""
-    return Failure(*unpack(raw))
-
-
-def read_timer(raw: bytes | memoryview) -> tuple[InsetId, Timer]:
-    """A timer and its id."""
-    encoded, at, clock = unpack(raw)
-    return codec.decode(encoded), Timer(at, clock)
-
-
-def read_position(raw: bytes | memoryview) -> tuple[str, Position]:
-    """A channel and its position."""
-    channel, *position = unpack(raw)
-    return channel, Position(*position)
+    def floor(self, table: Table[V], key: Key) -> tuple[Key, V] | None:
+        """The last row up to this key."""
+        shape = _shape(table)
+        prefix = shape.key(key[:-1])
+        with self._txn.cursor() as cursor:
+            beyond = cursor.set_range(prefix + number(key[-1] + 1))
+            if not (cursor.prev() if beyond else cursor.last()):
+                return None
+            found, value = cursor.item()
+            found = bytes(found)
+            return shape.row(found, value) if found.startswith(prefix) else None

@@ -63,9 +63,9 @@ class Checks:
             return
         for port, receivers in life.spec.ports.items():
             for channel in receivers:
-                needs = self.store.read(channel.receiver).needs(channel.name)
-                lag = life.machine.outbox.heads[port].total - needs.position.total
-                if lag >= life.spec.limits.port_bytes and not needs.left:
+                taken = self.store.read(channel.receiver).taken(channel.name)
+                lag = life.machine.outbox.heads[port].total - taken.position.total
+                if lag >= life.spec.limits.port_bytes and not taken.left:
                     kind = type(action).__name__
                     raise Violation(
                         f"BOUND {life.spec.name} asks for {kind}, {channel.receiver} is {lag} bytes behind"
@@ -74,9 +74,9 @@ class Checks:
     def before(self, life: Life, action: do.Action, *, current: bool) -> None:
         """R5: nothing is generated from half-rebuilt state. R9: an answer that is handed on is committed."""
         if current and isinstance(action, do.Release):
-            logged = self.store.data(life.spec.name).image.answers
+            reader = self.store.read(life.spec.name)
             for answer in action.answers:
-                if answer not in logged.get(answer.serial, ()):
+                if answer not in reader.answers(answer.serial):
                     raise Violation(f"UNLOGGED-ANSWER {life.spec.name} hands on {answer}")
         if current and isinstance(action, do.Divert) and life.phases is not None:
             self.lineage.generates(life.spec.name, action.serial, life.phases.sets[action.serial].members)
@@ -126,7 +126,7 @@ class Checks:
             or not isinstance(machine, OperatorMachine)
         ):
             return
-        image = self.store.data(spec.name).image
+        image = self.store.read(spec.name).image()
         bound = spec.limits.port_bytes
         for name, channel in machine.inbox.channels.items():
             logged = image.positions.get(name, Position())
@@ -151,7 +151,7 @@ class Checks:
     def after_commit(self, name: InstanceName) -> None:
         """Everything that a commit may not do."""
         spec = self.instances[name].spec
-        image = self.store.data(name).image
+        image = self.store.read(name).image()
         self._check_rows(name, spec, image)
         self._check_progress(name, spec, image)
         self._check_sets(name, image)
@@ -160,20 +160,20 @@ class Checks:
         self._check_state(name, spec, image)
         self._check_needed(name, spec)
         self._check_bound(name, spec, image)
-        self.lineage.after_commit(name)
+        self.lineage.after_commit(name, image)
         for answers in image.answers.values():
             for answer in answers:
                 value = codec.decode(answer.value)
                 if isinstance(value, list):
                     self.service.keep(value[0], answer.value)
-        self._before[name] = self.store.read(name).image()
+        self._before[name] = image
 
     def _check_rows(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
         """R1, R2: what was visible once never changes, and SSNs have no gaps."""
         for port in (*spec.ports, *map(write_port, spec.targets)):
             head = image.head(port)
             ghost = self.ghost.setdefault((name, port), {})
-            rows = self.store.data(name).rows.get(port, {})
+            rows = self.store.data(name).events.ports.get(port, {})
             for ssn in range(1, head.last + 1):
                 row, known = rows.get(Ssn(ssn)), ghost.get(Ssn(ssn))
                 if row is None:
@@ -292,7 +292,7 @@ class Checks:
         senders = {c.name: c for c in spec.inputs}
         for channel, ssn, serial in gone:
             sender = senders[channel]
-            if ssn >= self.store.data(sender.sender).image.head(sender.out).base:
+            if ssn >= self.store.read(sender.sender).base(sender.out):
                 raise Violation(f"FORGOTTEN {name}: that {channel} {ssn} was in set {serial}")
 
     def _check_state(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
@@ -322,8 +322,8 @@ class Checks:
             needs = self.store.read(channel.receiver).needs(channel.name)
             if needs.left:
                 continue
-            last = self.store.data(channel.sender).image.head(channel.out).last
-            rows = self.store.data(channel.sender).rows.get(channel.out, {})
+            last = self.store.read(channel.sender).head(channel.out).last
+            rows = self.store.data(channel.sender).events.ports.get(channel.out, {})
             passed_on = self._undone(channel.receiver, channel.name)
             for ssn in (*range(needs.position.ssn + 1, last + 1), *needs.members, *passed_on):
                 if ssn not in rows:
@@ -331,14 +331,15 @@ class Checks:
 
     def _undone(self, name: InstanceName, channel: ChannelName) -> list[Ssn]:
         """The events that writes have yet to pass on."""
-        data = self.store.data(name)
-        return [
-            row.same.ssn
-            for port, rows in data.rows.items()
+        events = self.store.data(name).events
+        passed = [
+            row
+            for rows in events.ports.values()
             for row in rows.values()
             if row.same is not None and row.same.channel == channel
-            if row.ssn > data.image.written.get(TargetName(port[1:]), 0)
         ]
+        written = self.store.read(name).image().written if passed else {}
+        return [row.same.ssn for row in passed if row.same and row.ssn > written.get(TargetName(row.port[1:]), 0)]
 
     def _check_bound(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
         """R13: what a receiver has not taken is bounded, but for the step that crosses the bound."""
@@ -347,12 +348,12 @@ class Checks:
             return
         for port, receivers in spec.ports.items():
             for channel in receivers:
-                needs = self.store.read(channel.receiver).needs(channel.name)
-                was = before.head(port).total - needs.position.total
+                taken = self.store.read(channel.receiver).taken(channel.name)
+                was = before.head(port).total - taken.position.total
                 if (
                     was >= spec.limits.port_bytes + 400
                     and image.head(port).total > before.head(port).total
-                    and not needs.left
+                    and not taken.left
                 ):
                     raise Violation(f"BOUND {name}.{port} grew with {was} bytes not taken by {channel.receiver}")
 
@@ -362,7 +363,7 @@ class Checks:
         """Every port and every target is what a run without failure could have made of the same inputs."""
         for name, instance in self.instances.items():
             spec = instance.spec
-            image = self.store.data(name).image
+            image = self.store.read(name).image()
             if not image.left:
                 raise Violation(f"NOT-LEFT {name}")
             outputs = {str(port): self._records(name, port) for port in (*spec.ports, *map(write_port, spec.targets))}

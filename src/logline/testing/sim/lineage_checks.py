@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from logline.engine.image import Image
 from logline.engine.sets import Member
 from logline.names import ChannelName, InstanceName, PortName, Serial, Ssn
 from logline.runtime.lives.instances import Instance
@@ -38,19 +39,18 @@ class LineageChecks:
         if name in self._specs:
             self._given[name, serial] = list(members)
 
-    def after_commit(self, name: InstanceName) -> None:
+    def after_commit(self, name: InstanceName, image: Image) -> None:
         """What is new is captured as it was given; nothing that a scope keeps is gone."""
         if name in self._specs:
-            self._look_at_new(name)
+            self._look_at_new(name, image)
             self.check_kept()
 
-    def _look_at_new(self, name: InstanceName) -> None:
+    def _look_at_new(self, name: InstanceName, image: Image) -> None:
         spec = self._specs[name]
-        image = self._store.data(name).image
         for port in {*spec.retain, *spec.traced_out}:
             last = image.head(port).last
             for ssn in map(Ssn, range(self._seen.get((name, port), 0) + 1, last + 1)):
-                row = self._store.data(name).rows[port][ssn]
+                row = self._store.data(name).events.ports[port][ssn]
                 if row.end:
                     continue
                 event = (name, port, ssn)
@@ -81,7 +81,7 @@ class LineageChecks:
         while todo:
             event = todo.pop()
             name, port, ssn = event
-            if ssn not in self._store.data(name).rows.get(port, {}):
+            if ssn not in self._store.data(name).events.ports.get(port, {}):
                 raise Violation(f"LINEAGE {event} is collected and a scope keeps it")
             serial = self._made.get(event)
             members = self._sets.get((name, serial), set()) if serial is not None else set()

@@ -1,7 +1,7 @@
 """Memberships as rows. Events join a set one after the other, so what is written is runs, not a row for each:
 
-    m  serial, commit -> what joined an open set in that commit
-    D  channel, block of SSNs, serial -> what a done set had of that block, with the set's id
+    MEMBERS  serial, commit                     what joined an open set in that commit
+    DONE     channel, block of SSNs, serial     what a done set had of that block, with the set's id
 
 An open set of 10^5 events is a few hundred rows then, for the commits that add to it and for a sender that looks what
 is needed (R12). A block is where the sets of an event are found, and goes when the sender's base has passed it.
@@ -9,25 +9,21 @@ is needed (R12). A block is where the sets of an event are found, and goes when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
-
-import lmdb
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from logline.engine import codec
 from logline.engine.history import Finished
 from logline.engine.sets import Member
-from logline.engine.step import Step
-from logline.names import ChannelName, InsetId, Serial, Ssn
-from logline.store.lmdb import rows
+from logline.names import ChannelName, Serial, Ssn
+from logline.store.rows import Rows, Table
 
-Raw = bytes | memoryview
 BLOCK = 64
 """SSNs whose memberships share a row."""
 
 
 class Joined(NamedTuple):
-    """Members of a set, in the order in which they joined it."""
+    """Members of a set, in the order in which they joined it. Never changed once it is made."""
 
     runs: list[tuple[ChannelName, list[int]]]
     """Channel -> first, number, first, number, ...; a channel comes again when another one came between."""
@@ -67,44 +63,45 @@ class Joined(NamedTuple):
         return [member._replace(note=note) for member, note in zip(found, decoded, strict=True)]
 
 
+class DoneRow(NamedTuple):
+    """What a done set had of one block of a channel."""
+
+    id: bytes
+    runs: list[int]
+    """First, number, first, number, ..."""
+    notes: list[bytes | None] | None
+
+    def joined(self, channel: ChannelName) -> Joined:
+        """As members of the set."""
+        return Joined([(channel, self.runs)], self.notes)
+
+
+MEMBERS = Table("members", Joined, "number", "number")
+DONE = Table("done", DoneRow, "name", "number", "number")
+
+
 # ---- open sets ----------------------------------------------------------------------------------------------------
 
 
-def joining(step: Step) -> list[tuple[bytes, bytes]]:
-    """What joins open sets in a step, as rows that are ready to be put."""
-    lists: list[tuple[Serial, Sequence[Member]]] = [(serial, (member,)) for serial, member in step.sets.alone.items()]
-    lists += [(serial, opened.members) for serial, opened in step.sets.opened.items()]
-    lists += step.sets.members.items()
-    return [rows.sealed(_key(s, step.number), rows.pack(Joined.of(members))) for s, members in lists if members]
-
-
-def _key(serial: int, commit: int) -> bytes:
-    return b"m" + rows.number(serial) + rows.number(commit)
-
-
-def every(txn: lmdb.Transaction) -> Iterator[tuple[Serial, list[Member]]]:
-    """What has joined open sets: a set comes once for each commit, in that order."""
-    for key, value in rows.scan(txn, b"m"):
-        yield Serial(rows.read_number(key[1:9])), Joined(*rows.unpack(value)).members()
-
-
-def needed(txn: lmdb.Transaction, channel: ChannelName) -> list[Ssn]:
+def needed(rows: Rows, channel: ChannelName) -> list[Ssn]:
     """The events of a channel that are members of open sets."""
-    found: list[Any] = []
-    for _, value in rows.scan(txn, b"m"):
-        for name, runs in Joined(*rows.unpack(value)).runs:
+    found: list[Ssn] = []
+    for _, joined in rows.scan(MEMBERS):
+        for name, runs in joined.runs:
             if name == channel:
                 for at in range(0, len(runs), 2):
-                    found += range(runs[at], runs[at] + runs[at + 1])
+                    found += map(Ssn, range(runs[at], runs[at] + runs[at + 1]))
     return found
 
 
-def take(txn: lmdb.Transaction, serial: Serial) -> Joined:
+def take(rows: Rows, serial: Serial) -> Joined:
     """All that has joined a set, which is open no longer."""
     parts: list[Joined] = []
-    for key, value in [(key, bytes(value)) for key, value in rows.scan(txn, b"m" + rows.number(serial))]:
-        parts.append(Joined(*rows.unpack(value)))
-        txn.delete(key)
+    for key, joined in list(rows.scan(MEMBERS, (serial,))):
+        parts.append(joined)
+        rows.delete(MEMBERS, key)
+    if len(parts) == 1:
+        return parts[0]
     notes: list[bytes | None] | None = None
     if any(part.notes is not None for part in parts):
         notes = []
@@ -116,7 +113,7 @@ def take(txn: lmdb.Transaction, serial: Serial) -> Joined:
 # ---- done sets ----------------------------------------------------------------------------------------------------
 
 
-def remember(txn: lmdb.Transaction, serial: Serial, inset: InsetId, joined: Joined) -> None:
+def remember(rows: Rows, serial: Serial, inset: bytes, joined: Joined) -> None:
     """The memberships of a set that is done."""
     blocks: dict[tuple[ChannelName, int], tuple[list[int], list[bytes | None]]] = {}
     done = 0
@@ -130,60 +127,35 @@ def remember(txn: lmdb.Transaction, serial: Serial, inset: InsetId, joined: Join
                 notes += joined.notes[done : done + upto - first]
             done += upto - first
             first = upto
-    encoded = codec.encode(inset)
     for (channel, block), (runs, notes) in blocks.items():
-        _put_done(txn, _done_key(channel, block, serial), channel, encoded, runs, notes if any(notes) else None)
+        rows.put(DONE, (channel, block, serial), DoneRow(inset, runs, notes if any(notes) else None))
 
 
-def _put_done(
-    txn: lmdb.Transaction,
-    key: bytes,
-    channel: ChannelName,
-    inset: bytes,
-    runs: list[int],
-    notes: list[bytes | None] | None,
-) -> None:
-    rows.put(txn, key, rows.pack((inset, ([(channel, runs)], notes))))
-
-
-def _done_key(channel: ChannelName, block: int, serial: int) -> bytes:
-    return _block_key(channel, block) + rows.number(serial)
-
-
-def _block_key(channel: ChannelName, block: int) -> bytes:
-    return b"D" + rows.hashed(channel) + rows.number(block)
-
-
-def forget(txn: lmdb.Transaction, channel: ChannelName, base: Ssn) -> None:
+def forget(rows: Rows, channel: ChannelName, base: Ssn) -> None:
     """Drops the memberships of done sets in events below `base`."""
-    gone = [key for key, _ in rows.until(txn, _block_key(channel, 0), _block_key(channel, base // BLOCK))]
-    for key in gone:
-        txn.delete(key)
+    rows.delete_range(DONE, (channel,), below=base // BLOCK)
     if base % BLOCK == 0:
         return
-    for key, value in [(k, bytes(v)) for k, v in rows.scan(txn, _block_key(channel, base // BLOCK))]:
-        inset, joined = rows.unpack(value)
-        members = Joined(*joined).members()
+    for key, row in list(rows.scan(DONE, (channel, base // BLOCK))):
+        members = row.joined(channel).members()
         kept = [member for member in members if member.ssn >= base]
         if not kept:
-            txn.delete(key)
+            rows.delete(DONE, key)
         elif len(kept) < len(members):
             [(_, runs)], notes = Joined.of(kept)
-            _put_done(txn, key, channel, inset, runs, notes)
+            rows.put(DONE, key, DoneRow(row.id, runs, notes))
 
 
-def remembered(txn: lmdb.Transaction) -> Iterator[Finished]:
+def remembered(rows: Rows) -> Iterator[Finished]:
     """Done sets, a block of a channel at a time."""
-    for key, value in rows.scan(txn, b"D"):
-        inset, joined = rows.unpack(value)
-        serial = Serial(rows.read_number(key[17:25]))
-        yield Finished(serial, codec.decode(inset), tuple(Joined(*joined).members()))
+    for (channel, _, serial), row in rows.scan(DONE):
+        yield Finished(serial, codec.decode(row.id), tuple(row.joined(channel).members()))
 
 
-def sets_of(txn: lmdb.Transaction, channel: ChannelName, ssn: Ssn) -> set[Serial]:
+def sets_of(rows: Rows, channel: ChannelName, ssn: Ssn) -> set[Serial]:
     """The done sets that have this event as a member."""
     return {
-        Serial(rows.read_number(key[17:25]))
-        for key, value in rows.scan(txn, _block_key(channel, ssn // BLOCK))
-        if any(first <= ssn < first + many for _, first, many in Joined(*rows.unpack(value)[1]).each())
+        serial
+        for (_, _, serial), row in rows.scan(DONE, (channel, ssn // BLOCK))
+        if any(first <= ssn < first + many for _, first, many in row.joined(channel).each())
     }

@@ -1,4 +1,4 @@
-"""Memberships and pins of the embedded log are rows for runs of events, not for each."""
+"""Memberships and pins are rows for runs of events, not for each. Counted where they lie, in the embedded log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logline.engine.step import Step
 from logline.names import OUT, ChannelName, InstanceName, Serial, Ssn
 from logline.store.lmdb.folder import LmdbStore
 from logline.store.lmdb.journal import LmdbJournal
-from logline.store.lmdb.members import BLOCK, Joined
+from logline.store.members import BLOCK, Joined
 from logline.testing.conformance.model import step_of
 
 HOURLY = InstanceName("hourly")
@@ -54,16 +54,16 @@ def test_what_joins_a_set_in_a_commit_is_one_row(store: LmdbStore, journal: Lmdb
         first = (number - 1) * 1000 + 1
         position = Position(Ssn(first + 999), 0)
         journal.commit(step_of(number=number, members={ONE: taken(first, first + 999)}, positions={ORDERS: position}))
-    assert rows_of(store, HOURLY, b"m") == 10
+    assert rows_of(store, HOURLY, "members") == 10
     reader = store.read(HOURLY)
     assert sorted(reader.needs(ORDERS).members) == list(range(1, MANY + 1))
     assert reader.image().sets[ONE].members == taken(1, MANY)
     journal.commit(step_of(number=11, done=[ONE]))
-    assert rows_of(store, HOURLY, b"m") == 0
-    assert rows_of(store, HOURLY, b"D") == MANY // BLOCK + 1
+    assert rows_of(store, HOURLY, "members") == 0
+    assert rows_of(store, HOURLY, "done") == MANY // BLOCK + 1
     assert list(reader.history()) == [Finished(ONE, "H", tuple(taken(1, MANY)))]
     journal.commit(Step(number=12, forget={ORDERS: Ssn(MANY + 1)}))
-    assert rows_of(store, HOURLY, b"D") == 0
+    assert rows_of(store, HOURLY, "done") == 0
 
 
 def test_forgetting_cuts_a_block(store: LmdbStore, journal: LmdbJournal) -> None:
@@ -86,10 +86,10 @@ def test_events_that_stay_share_rows(store: LmdbStore, journal: LmdbJournal) -> 
     journal.commit(Step(number=1, outputs=outputs))
     pinned = frozenset(Ssn(ssn) for ssn in range(1, 900) if ssn != 70)
     journal.commit(Step(number=2, collected={OUT: Collection(Ssn(1000), pinned)}))
-    assert rows_of(store, HOURLY, b"k") == 900 // BLOCK + 1
+    assert rows_of(store, HOURLY, "pins") == 900 // BLOCK + 1
     reader = store.read(HOURLY)
     assert reader.head(OUT).pinned == pinned
     assert list(reader.stored(OUT)) == [*sorted(pinned), 1000]
     journal.commit(Step(number=3, collected={OUT: Collection(Ssn(1000), frozenset({Ssn(64), Ssn(500)}))}))
-    assert rows_of(store, HOURLY, b"k") == 2
+    assert rows_of(store, HOURLY, "pins") == 2
     assert [event.ssn for event in reader.pick(OUT, [Ssn(64), Ssn(500), Ssn(1000)])] == [64, 500, 1000]

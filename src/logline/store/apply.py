@@ -1,0 +1,209 @@
+"""The meaning of a step in rows: what `Image.apply` does to an image, one implementation for every store (R1).
+
+prepared = prepare(step)                    whatever can fail for its own reasons, before anything is changed
+journal = admit(rows, incarnation, number)  the fence (R10); None if this commit was made before
+heads = apply(rows, step, prepared, ...)    the changes; the caller's transaction makes them one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import NamedTuple
+
+from logline.engine import codec
+from logline.engine.events import Head
+from logline.engine.sets import own_id
+from logline.engine.step import Step
+from logline.errors import EngineError, Fenced
+from logline.names import ERRORS, Incarnation, PortName, Serial
+from logline.store import history, members, pins
+from logline.store.history import KEPT_ANSWERS, KEPT_SETS, KeptSet, Made
+from logline.store.layout import (
+    ANSWERS,
+    FAILURES,
+    HEADS,
+    JOURNAL,
+    PLAIN,
+    RESOLVED,
+    SETS,
+    STATE,
+    TIMERS,
+    HeadRow,
+    JournalRow,
+    SetRow,
+    TimerRow,
+    answer_key,
+)
+from logline.store.load import journal_row
+from logline.store.members import MEMBERS, Joined
+from logline.store.rows import Collector, Rows
+
+
+class Prepared(NamedTuple):
+    """What a step holds of user code's values, encoded: ids and notes that can't be logged exactly are refused."""
+
+    ids: dict[Serial, bytes]
+    """Of the sets that begin."""
+    joining: list[tuple[Serial, Joined]]
+    finished: list[tuple[Serial, bytes, Joined]]
+    timers: list[tuple[bytes, TimerRow | None]]
+
+
+def prepare(step: Step) -> Prepared:
+    """Raises CodecError, and then nothing has happened."""
+    sets, encode, of = Step.sets.peek(step), codec.encode, Joined.of
+    ids = {serial: encode(own_id(member)) for serial, member in sets.alone.items()}
+    ids |= {serial: encode(opened.id) for serial, opened in sets.opened.items()}
+    joining = [(serial, of((member,))) for serial, member in sets.alone.items()]
+    joining += [(serial, of(opened.members)) for serial, opened in sets.opened.items() if opened.members]
+    joining += [(serial, of(joined)) for serial, joined in sets.members.items() if joined]
+    finished = [(serial, encode(inset), of(joined)) for serial, inset, joined in sets.finished]
+    timers = [
+        (
+            blake2b(codec.canonical(inset), digest_size=16).digest(),
+            None if timer is None else TimerRow(encode(inset), *timer),
+        )
+        for inset, timer in step.timers.items()
+    ]
+    return Prepared(ids, joining, finished, timers)
+
+
+def admit(rows: Rows, incarnation: Incarnation, number: int) -> JournalRow | None:
+    """Whether a commit may be made now; None if it was made before and its answer got lost."""
+    journal = journal_row(rows)
+    if journal.incarnation != incarnation:
+        raise Fenced("a newer incarnation has claimed the journal")
+    if number == journal.commits:
+        return None
+    if number != journal.commits + 1:
+        raise EngineError(f"commit {number} after commit {journal.commits}: out of turn")
+    return journal
+
+
+def apply(
+    rows: Rows,
+    step: Step,
+    prepared: Prepared,
+    journal: JournalRow,
+    heads: Mapping[PortName, Head],
+    collect: Collector,
+) -> dict[PortName, Head]:
+    """Changes the rows. `heads` are those of before; returns the ones that have moved.
+    Order matters: sets open before they become due, and are due before they are done."""
+    for part, field, _, table in PLAIN:
+        where = step.__dict__.get(part) if part is not None else step
+        if where is not None:
+            for key, value in getattr(where, field).items():
+                rows.put(table, (key,), value)
+    if step.state is not None:
+        rows.put(STATE, (), step.state)
+    for digest, timer in prepared.timers:
+        if timer is None:
+            rows.delete(TIMERS, (digest,))
+        else:
+            rows.put(TIMERS, (digest,), timer)
+    for ssn in Step.errors.peek(step).resolved:
+        rows.put(RESOLVED, (ssn,), True)
+    dues = _apply_sets(rows, step, prepared, journal.dues)
+    moved = _moved(step, heads)
+    for port, (base, pinned) in step.collected.items():
+        head = moved[port]
+        collect(port, head, base, pinned)
+        if port == ERRORS:
+            for ssn in (s for s in (*head.pinned, *range(head.base, base)) if s not in pinned):
+                rows.delete(RESOLVED, (ssn,))
+        pins.change(rows, port, head.pinned, pinned)
+        head.base, head.pinned = base, set(pinned)
+    for port, head in moved.items():
+        rows.put(HEADS, (port,), HeadRow(head.last, head.total, head.base))
+    changed = JournalRow(
+        journal.format,
+        journal.incarnation,
+        step.number,
+        max(journal.serial, Step.sets.peek(step).serial),
+        dues,
+        journal.ended or step.ended,
+        journal.left or step.left,
+    )
+    rows.put(JOURNAL, (), changed)
+    return moved
+
+
+def _moved(step: Step, heads: Mapping[PortName, Head]) -> dict[PortName, Head]:
+    """The heads that the step moves, as copies: the old ones hold until the commit is through."""
+    moved: dict[PortName, Head] = {}
+
+    def head(port: PortName) -> Head:
+        if port not in moved:
+            old = heads.get(port)
+            moved[port] = Head() if old is None else Head(old.last, old.total, old.base, old.pinned)
+        return moved[port]
+
+    for port, (last, total) in Step.reads.peek(step).reveal.items():  # before the outputs, which come after them
+        head(port).last, head(port).total = last, total
+    newest = {output.port: output for output in step.outputs}
+    for port, output in newest.items():
+        head(port).last, head(port).total = output.ssn, output.total
+    for port in step.collected:
+        head(port)
+    return moved
+
+
+def _apply_sets(rows: Rows, step: Step, prepared: Prepared, dues: int) -> int:
+    """Returns how many sets have become due up to now."""
+    sets, lineage, ids = Step.sets.peek(step), Step.lineage.peek(step), prepared.ids
+    for serial, joined in prepared.joining:
+        rows.put(MEMBERS, (serial, step.number), joined)
+    for serial in sets.alone:
+        dues += 1
+        rows.put(SETS, (serial,), SetRow(ids[serial], "ready", dues))
+    for serial in sets.opened:
+        if serial not in sets.due:
+            rows.put(SETS, (serial,), SetRow(ids[serial], None, 0))
+    for serial, cause in sets.due.items():
+        dues += 1
+        rows.put(SETS, (serial,), SetRow(ids.get(serial) or _set(rows, serial).id, cause, dues))
+    for answers in sets.answers.values():
+        for answer in answers:
+            rows.put(ANSWERS, answer_key(answer), answer)
+    for serial, failure in sets.failures.items():
+        rows.put(FAILURES, (serial,), failure)
+    for serial in sets.parked:
+        rows.put(SETS, (serial,), SetRow(ids.get(serial) or _set(rows, serial).id, "parked", 0))
+        rows.delete_range(ANSWERS, (serial,))
+        rows.delete(FAILURES, (serial,))
+    made = history.made_by(step.outputs, lineage.kept)
+    for serial, inset, joined in prepared.finished:
+        _remember(rows, serial, inset, joined, made)
+    for serial in sets.done:
+        _finish(rows, serial, made)
+    history.put_step(rows, step)
+    for channel, base in step.forget.items():
+        members.forget(rows, channel, base)
+    return dues
+
+
+def _set(rows: Rows, serial: Serial) -> SetRow:
+    found = rows.get(SETS, (serial,))
+    if found is None:
+        raise EngineError(f"the journal has no set {serial}")
+    return found
+
+
+def _remember(rows: Rows, serial: Serial, inset: bytes, joined: Joined, made: Made) -> None:
+    members.remember(rows, serial, inset, joined)
+    if serial in made:
+        rows.put(KEPT_SETS, (serial,), KeptSet(inset, joined, made[serial]))
+
+
+def _finish(rows: Rows, serial: Serial, made: Made) -> None:
+    """The set leaves the image; its memberships are remembered, and its answers if lineage keeps what it made."""
+    inset = _set(rows, serial).id
+    rows.delete(SETS, (serial,))
+    _remember(rows, serial, inset, members.take(rows, serial), made)
+    for key, answer in list(rows.scan(ANSWERS, (serial,))):
+        rows.delete(ANSWERS, key)
+        if serial in made:
+            rows.put(KEPT_ANSWERS, key, answer)
+    rows.delete(FAILURES, (serial,))

@@ -1,0 +1,133 @@
+"""What is asked of a journal, read from its rows: the image, and what a receiver has taken and needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from logline.engine import codec
+from logline.engine.events import Head, Position
+from logline.engine.history import Finished
+from logline.engine.image import Image, Needs, Taken
+from logline.engine.sets import Answer, Member, OpenSet, Timer
+from logline.errors import LogError
+from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
+from logline.store import history, members, pins
+from logline.store.encoding import FORMAT
+from logline.store.history import KEPT_ANSWERS
+from logline.store.layout import (
+    ANSWERS,
+    FAILURES,
+    HEADS,
+    JOURNAL,
+    PLAIN,
+    POSITIONS,
+    RESOLVED,
+    SETS,
+    STATE,
+    TIMERS,
+    WRITTEN,
+    JournalRow,
+)
+from logline.store.members import MEMBERS
+from logline.store.rows import Events, Rows
+
+
+def journal_row(rows: Rows) -> JournalRow:
+    """The row that every commit changes; a fresh one if the journal is new."""
+    found = rows.get(JOURNAL, ())
+    if found is None:
+        return JournalRow()
+    if found.format != FORMAT:
+        raise LogError(f"this log has format {found.format}, this version of Logline reads {FORMAT}")
+    return found
+
+
+def image(rows: Rows) -> Image:
+    """The whole image."""
+    journal = journal_row(rows)
+    found = Image(
+        commits=journal.commits,
+        serial=journal.serial,
+        state=rows.get(STATE, ()),
+        ended=journal.ended,
+        left=journal.left,
+    )
+    for plain in PLAIN:
+        getattr(found, plain.into).update((key, value) for (key,), value in rows.scan(plain.table))
+    for (port,), row in rows.scan(HEADS):
+        found.heads[port] = Head(row.last, row.total, row.base)
+    for port, known in found.heads.items():
+        if known.base > 1:
+            known.pinned = pins.of(rows, port)
+    dues: list[tuple[int, Serial]] = []
+    for (serial,), opened in rows.scan(SETS):
+        found.sets[serial] = OpenSet(codec.decode(opened.id), [], opened.cause)
+        if opened.due:
+            dues.append((opened.due, serial))
+    found.due = [serial for _, serial in sorted(dues)]
+    for (serial, _), joined in rows.scan(MEMBERS):
+        found.sets[serial].members += joined.members()
+    for _, timer in rows.scan(TIMERS):
+        found.timers[codec.decode(timer.id)] = Timer(timer.at, timer.clock)
+    for (serial, _, _), answer in rows.scan(ANSWERS):
+        found.answers.setdefault(serial, []).append(answer)
+    found.failures = {serial: failure for (serial,), failure in rows.scan(FAILURES)}
+    found.resolved = {ssn for (ssn,), _ in rows.scan(RESOLVED)}
+    found.segments = {segment.number: segment for segment in history.segments(rows)}
+    return found
+
+
+def head(rows: Rows, port: PortName) -> Head:
+    """A port's head without what is pinned, which may be a lot."""
+    row = rows.get(HEADS, (port,))
+    return Head() if row is None else Head(row.last, row.total, row.base)
+
+
+def has(rows: Rows, port: PortName, known: Head, ssn: int) -> bool:
+    """Whether an event is visible and not collected; it may lie there all the same."""
+    return ssn <= known.last if ssn >= known.base else pins.has(rows, port, ssn)
+
+
+def stored(rows: Rows, port: PortName) -> list[Ssn]:
+    """The SSNs that are visible and not collected."""
+    known = head(rows, port)
+    return [*sorted(pins.of(rows, port)), *(Ssn(ssn) for ssn in range(known.base, known.last + 1))]
+
+
+def taken(rows: Rows, channel: ChannelName) -> Taken:
+    """How far the receiver is on a channel (R13)."""
+    position: Position | None = rows.get(POSITIONS, (channel,))
+    return Taken(position or Position(), journal_row(rows).left)
+
+
+def needs(rows: Rows, events: Events, channel: ChannelName) -> Needs:
+    """What the receiver still needs of a channel (R12, R13)."""
+    position, left = taken(rows, channel)
+    needed = members.needed(rows, channel)
+    return Needs(position, needed, left, history.low(rows, channel), unwritten(rows, events, channel))
+
+
+def unwritten(rows: Rows, events: Events, channel: ChannelName) -> Ssn | None:
+    """The first event that a write passes on which is not known to be done."""
+    found: list[int] = []
+    for (port,), _ in rows.scan(HEADS):
+        if port[0] == "@":
+            done: int = rows.get(WRITTEN, (port[1:],)) or 0
+            found += events.passed(port, done + 1, channel)
+    return Ssn(min(found)) if found else None
+
+
+def done_sets(rows: Rows) -> Iterator[Finished]:
+    """Memberships of done sets that are still remembered, in the order of their serials."""
+    found: dict[Serial, tuple[InsetId, list[Member]]] = {}
+    for serial, inset, joined in members.remembered(rows):
+        found.setdefault(serial, (inset, []))[1].extend(joined)
+    known = {finished.serial: finished for finished in history.every(rows)}
+    for serial in sorted({*found, *known}):
+        inset, rest = found.get(serial, ("", []))
+        yield known.get(serial) or Finished(serial, inset, tuple(rest))
+
+
+def answers(rows: Rows, serial: Serial) -> list[Answer]:
+    """Of a set that is due, or done and kept."""
+    return [answer for table in (ANSWERS, KEPT_ANSWERS) for _, answer in rows.scan(table, (serial,))]

@@ -1,0 +1,101 @@
+"""The part of a reader that all stores share: what is asked of rows and of events without their payload."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from logline.engine.events import Head, Output
+from logline.engine.history import Finished
+from logline.engine.image import Image, Needs, Taken
+from logline.engine.sets import Answer
+from logline.names import ChannelName, Incarnation, PortName, Serial, Ssn
+from logline.store import history, load, pins
+from logline.store.rows import Events, Rows
+
+
+class Look(NamedTuple):
+    """A journal at one instant."""
+
+    rows: Rows
+    events: Events
+
+
+class RowsReader(ABC):
+    """Anyone's view of a journal: what is committed, nothing else (see `seam.Reader`)."""
+
+    @abstractmethod
+    def look(self) -> AbstractContextManager[Look]:
+        """The journal as it is committed now; one that nobody has claimed is empty."""
+
+    def stored(self, port: PortName) -> list[Ssn]:
+        """Visible and not collected."""
+        with self.look() as (rows, _):
+            return load.stored(rows, port)
+
+    def head(self, port: PortName) -> Head:
+        """The committed head, holes included."""
+        with self.look() as (rows, _):
+            head = load.head(rows, port)
+            head.pinned = pins.of(rows, port)
+            return head
+
+    def base(self, port: PortName) -> Ssn:
+        """Where the committed head begins."""
+        with self.look() as (rows, _):
+            return load.head(rows, port).base
+
+    def needs(self, channel: ChannelName) -> Needs:
+        """One consistent look."""
+        with self.look() as (rows, events):
+            return load.needs(rows, events, channel)
+
+    def taken(self, channel: ChannelName) -> Taken:
+        """How far it is."""
+        with self.look() as (rows, _):
+            return load.taken(rows, channel)
+
+    def image(self) -> Image:
+        """The committed image."""
+        with self.look() as (rows, _):
+            return load.image(rows)
+
+    def history(self) -> Iterator[Finished]:
+        """Done sets, in the order of their serials."""
+        with self.look() as (rows, _):
+            found = list(load.done_sets(rows))
+        yield from found
+
+    def headers(self, port: PortName, ssns: Sequence[Ssn]) -> list[Output | None]:
+        """Without payload."""
+        with self.look() as (rows, events):
+            head = load.head(rows, port)
+            return [events.header(port, ssn) if load.has(rows, port, head, ssn) else None for ssn in ssns]
+
+    def inset(self, serial: Serial) -> Finished | None:
+        """A kept set."""
+        with self.look() as (rows, _):
+            return history.inset(rows, serial)
+
+    def insets_of(self, channel: ChannelName, ssn: Ssn) -> list[Serial]:
+        """Kept or not."""
+        with self.look() as (rows, _):
+            return history.insets_of(rows, channel, ssn)
+
+    def made_from(self, serial: Serial, ports: Sequence[PortName]) -> list[tuple[PortName, Ssn]]:
+        """As it was put out."""
+        with self.look() as (rows, events):
+            last = {port: load.head(rows, port).last for port in ports}
+            return history.made_from(rows, events, serial, last)
+
+    def answers(self, serial: Serial) -> list[Answer]:
+        """Of a set that is due, or done and kept."""
+        with self.look() as (rows, _):
+            return load.answers(rows, serial)
+
+    def incarnation(self) -> Incarnation:
+        """The newest."""
+        with self.look() as (rows, _):
+            return Incarnation(load.journal_row(rows).incarnation)
