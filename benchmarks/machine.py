@@ -12,7 +12,7 @@ store, with a user function that does nothing. Runs of events cross the machine'
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.measure import repeat, timed, write
@@ -23,13 +23,16 @@ from logline.engine.image import Claim, Image, Needs
 from logline.engine.results import Produced, Result
 from logline.engine.sets import Member
 from logline.engine.spec import InstanceSpec
+from logline.engine.step import Step
 from logline.graph.instances import Channel
 from logline.graph.operator import Context, Event, Operator
 from logline.names import IN, OUT, Incarnation, InstanceName, OperatorName, PartitionName, PortName, Serial, Ssn
 from logline.recovery.machines import machine_for
+from logline.runtime.lives.driver import Hooks, LifeDriver, live
 from logline.runtime.lives.instances import Instance
-from logline.runtime.lives.life import Life
+from logline.runtime.lives.life import Surroundings
 from logline.store.memory import MemoryStore
+from logline.store.seam import Journal
 from logline.testing.sim.plain import PlainPayloads
 
 EVENTS = 50_000
@@ -127,35 +130,30 @@ def life(op: Operator[Any, Any], *, stateless: bool) -> float:
     """Seconds for EVENTS events through a whole life on a memory store."""
     store = MemoryStore()
     feeder = store.claim(UP)
-    from logline.engine.step import Step
-
     for n in range(1, EVENTS + 1, RUN):
         feeder.commit(Step(number=n // RUN + 1, outputs=_events(n, RUN)))
     receiver = store.claim(DOWN)
-    stimuli: list[on.Stimulus] = [on.Started()]
-    one = Life(
-        Instance(OperatorName("op"), _spec(stateless=stateless), PlainPayloads(), op=op, sinks={}),
-        store,
-        clock=lambda: 1,
-        report=stimuli.append,
-        await_durable=lambda s, k: None,
-        threads=False,
-    )
-    taken = [0]
+    hooks = _Taking(receiver)
+    instance = Instance(OperatorName("op"), _spec(stateless=stateless), PlainPayloads(), op=op, sinks={})
+    driver = live(instance, store, hooks, Surroundings(clock=lambda: 1, threads=False))
+    return timed(driver.run)
 
-    def work() -> None:
-        while stimuli:
-            for action in one.machine.handle(stimuli.pop(0), 1):
-                if isinstance(action, do.Observe):
-                    head = one.machine.outbox.heads[OUT]
-                    taken[0] += 1
-                    position = Position(one.machine.outbox.durable[OUT], head.total)
-                    receiver.commit(Step(number=taken[0], positions={NEXT.name: position}))
-                    stimuli.append(on.Bell())
-                if not isinstance(action, do.Wake):
-                    stimuli.extend(one.execute(action))
 
-    return timed(work)
+class _Taking(Hooks):
+    """A receiver takes all there is whenever somebody looks at how far it is."""
+
+    def __init__(self, receiver: Journal) -> None:
+        self._receiver = receiver
+        self._commits = 0
+
+    def execute(self, driver: LifeDriver[Any], action: do.Action) -> Sequence[on.Stimulus]:
+        if isinstance(action, do.Observe):
+            outbox = driver.machine.outbox
+            self._commits += 1
+            position = Position(outbox.durable[OUT], outbox.heads[OUT].total)
+            self._receiver.commit(Step(number=self._commits, positions={NEXT.name: position}))
+            driver.arrive(on.Bell())
+        return super().execute(driver, action)
 
 
 def source() -> float:

@@ -11,6 +11,7 @@ import pytest
 from tests.protocol.stepper import Stepper
 
 from logline.connectors import sinks, sources
+from logline.errors import PipelineFailed
 from logline.graph.operator import Context, Emit, Operator
 from logline.names import InsetId, InstanceName, PortName
 from logline.pipeline import Pipeline
@@ -74,7 +75,7 @@ def test_an_answer_is_not_given_to_another_question() -> None:
     s.crash("ask")
     s.start("ask")
     with pytest.raises(
-        AssertionError, match=r"AnswerMismatch: call 1 of input set 'orders:1' was .*price with other"
+        PipelineFailed, match=r"AnswerMismatch: call 1 of input set 'orders:1' was .*price with other"
     ):
         s.run("orders", "ask")
     assert s.sent("ask") == 0

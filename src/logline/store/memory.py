@@ -23,10 +23,11 @@ from logline.graph.record import from_plain, to_plain
 from logline.names import BellName, BoxName, Incarnation, InstanceName, LogId, PortName, Ssn, sender_of
 from logline.store import load
 from logline.store.apply import admit, apply, prepare
+from logline.store.channels import HandOver
 from logline.store.layout import JOURNAL
 from logline.store.memory_rows import MemoryEvents, MemoryRows
 from logline.store.reader import Look, RowsReader
-from logline.store.seam import Holder, Meta, check_line
+from logline.store.seam import Holder, Meta, StoreTraits, check_line
 
 
 @dataclass
@@ -213,9 +214,9 @@ class MemoryMailbox:
 class MemoryStore:
     """All journals of one pipeline, in this process."""
 
-    slow = False
-
     def __init__(self, log_id: str | None = None) -> None:
+        self.traits = StoreTraits("process")
+        self.fresh: HandOver | None = None  # a journal in memory hands over by itself
         self.log_id = LogId(log_id or uuid.uuid4().hex[:12])
         self.lock = threading.RLock()
         self.holder: str | None = None

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from logline.engine.events import Head, Output
 from logline.engine.history import Finished
@@ -23,6 +23,22 @@ from logline.engine.sets import Answer
 from logline.engine.step import Step
 from logline.graph.record import GraphRecord
 from logline.names import BellName, ChannelName, Incarnation, InstanceName, LogId, PortName, Serial, Ssn
+
+if TYPE_CHECKING:
+    from logline.store.channels import HandOver
+
+Reach = Literal["process", "host", "hosts"]
+"""Who can open the same log: this process alone, the processes of this host, or those of any host."""
+Call = Literal["claim", "commit", "read"]
+"""What is asked of a journal."""
+
+
+class StoreTraits(NamedTuple):
+    """What a store is, for those who place processes and threads around it."""
+
+    reach: Reach
+    blocking: frozenset[Call] = frozenset()
+    """Calls that wait for a disk or a network: a loop has a thread make them."""
 
 
 class Journal(Protocol):
@@ -112,7 +128,8 @@ class Lease(Protocol):
 
     run: str
 
-    def held(self) -> bool: ...
+    def held(self) -> bool:
+        """Whether it is still ours. A loop asks often, so this waits for nobody."""
 
     def release(self) -> None: ...
 
@@ -171,16 +188,27 @@ class Meta(NamedTuple):
     graph: GraphRecord
 
 
-class Store(Protocol):
-    """Where the journals of a pipeline live."""
+class Journals(Protocol):
+    """What a life needs of a store."""
 
-    log_id: LogId
-    slow: bool
-    """Whether a commit waits for a disk or a network, so that it is worth a thread."""
+    @property
+    def traits(self) -> StoreTraits: ...
+
+    @property
+    def fresh(self) -> HandOver | None:
+        """Hands events over within this process; None where reading a journal is as good."""
 
     def claim(self, instance: InstanceName) -> Journal: ...
 
     def read(self, instance: InstanceName) -> Reader: ...
+
+    def ring(self, instance: InstanceName) -> None: ...
+
+
+class Store(Journals, Protocol):
+    """Where the journals of a pipeline live."""
+
+    log_id: LogId
 
     def instances(self) -> Sequence[InstanceName]:
         """The journals there are."""

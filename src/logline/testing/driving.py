@@ -118,7 +118,7 @@ class _Twin:
         )
         self._journals[port].commit(Step(number=self._commits[port], outputs=[event]))
         stage = self.set_up()
-        stage.lives[self.instance.spec.name].stimuli.append(on.Bell())
+        stage.lives[self.instance.spec.name].arrive(on.Bell())
         stage.run_until_idle()
 
     def out(self, port: str) -> pa.Table:

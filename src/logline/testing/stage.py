@@ -1,12 +1,11 @@
 """A pipeline on a stage: real machines, phases and runners in one thread, in order, on a clock that a test moves.
 
-What `drive` and `run` are built on. A crash drops a life where it stands; the next one gets what was committed.
+What `drive` and `run` are built on, and the tests that stop a pipeline at exactly the point that an example of the
+paper describes. A crash drops a life where it stands; the next one gets what was committed.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -15,97 +14,47 @@ from typing import Any
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.errors import LogError, PipelineFailed
 from logline.names import InstanceName
-from logline.runtime.lives.generation import Key
+from logline.runtime.lives.driver import Hooks, LifeDriver, failed, live
 from logline.runtime.lives.instances import Instance
-from logline.runtime.lives.life import Life
+from logline.runtime.lives.life import Life, Surroundings
+from logline.runtime.lives.threads import SteppedLoop
 from logline.store.seam import Store
 
 
-class StageLife:
-    """A life, and what waits for it."""
+class _OnStage(Hooks):
+    """In order, with a clock that a test moves."""
 
-    def __init__(self, stage: Stage, instance: Instance) -> None:
-        self.stage = stage
-        self.name = instance.spec.name
-        self.stimuli: deque[on.Stimulus] = deque([on.Started()])
-        self.todo: deque[do.Action] = deque()
-        self.over: str | None = None
-        self._granted: set[Key] = set()
-        self.life = Life(
-            stage.fresh(instance),
-            stage.store,
-            clock=lambda: stage.now,
-            report=self._report,
-            await_durable=self._await_durable,
-            count=stage.count,
-            stubs=stage.stubs,
-            random=Random(f"{stage.seed}/{self.name}"),
-            loop=stage.loop,
-            threads=False,
-        )
-        self._unlisten = stage.store.on_bell(self.name, lambda: self.stimuli.append(on.Bell()))
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
 
-    def _report(self, stimulus: on.Stimulus) -> None:
-        self.stimuli.append(stimulus)
-        self.stage.heard()
+    def post(self, driver: LifeDriver[Any], stimulus: on.Stimulus) -> None:
+        """Ends the turn of async user code, if it is that which reports."""
+        driver.arrive(stimulus)
+        self._stage.loop.heard()
 
-    def _await_durable(self, stimulus: on.Stimulus, key: Key) -> None:
-        self.stimuli.append(stimulus)
-        while key not in self._granted:
-            if self.over is not None:
-                raise LogError("the life is over")
-            if not self.step() and not self.stage.pass_time():
-                raise AssertionError(f"{self.name}: a call waits for an answer that does not come")
-        self._granted.discard(key)
+    def idle(self, driver: LifeDriver[Any]) -> None:
+        """Only time can bring what inline user code waits for."""
+        if not self._stage.pass_time():
+            raise AssertionError(f"{driver.name}: a call waits for an answer that does not come")
 
-    def step(self) -> bool:
-        """One action or one stimulus."""
-        if self.over is not None:
-            return False
-        if self.todo:
-            self._execute(self.todo.popleft())
-        elif self.stimuli:
-            self.todo.extend(self.life.machine.handle(self.stimuli.popleft(), self.stage.now))
-        else:
-            return False
-        return True
+    def wake(self, driver: LifeDriver[Any], at: int) -> None:
+        """When the clock gets there."""
+        self._stage.wakes.append((at, driver))
 
-    def _execute(self, action: do.Action) -> None:
-        if isinstance(action, do.Wake):
-            self.stage.wakes.append((action.at, self))
-        elif isinstance(action, do.Leave):
-            self.end(action.why)
-        elif isinstance(action, do.Halt):
-            self.end("failed")
-            raise PipelineFailed(
-                f"operator {self.name!r} failed: {action.failure.kind}: {action.failure.message}",
-                operator=self.name,
-                event=action.event,
-                traceback=action.failure.traceback,
-            )
-        else:
-            if isinstance(action, do.Permit):
-                self._granted.add((action.serial, action.row, action.n))
-            elif isinstance(action, do.Release):
-                self._granted.update((a.serial, a.row, a.n) for a in action.answers)
-            self.stimuli.extend(self.life.execute(action))
+    def halted(self, driver: LifeDriver[Any], halt: do.Halt) -> None:
+        """The test fails with the user's error."""
+        error = failed(driver, halt)
+        driver.end("failed")
+        raise error
 
-    def end(self, why: str) -> None:
-        """The life is over."""
-        self.over = why
-        self._unlisten()
-        self.life.close(in_order=why in ("left", "stopped"))
-
-    def waits_for_user_code(self) -> bool:
-        """Whether async user code is under way."""
-        machine: Any = self.life.machine
-        return self.over is None and getattr(machine, "in_flight", 0) > 0
+    def ended(self, driver: LifeDriver[Any], why: str) -> None:
+        """Nobody hears its bell."""
+        self._stage.unlisten(driver)
 
 
 class Stage:
-    """All lives of one pipeline."""
+    """Lives of one pipeline."""
 
     def __init__(
         self,
@@ -115,72 +64,137 @@ class Stage:
         now: int,
         seed: object = 0,
         stubs: Mapping[str, Any] | None = None,
+        begin: bool = True,
+        copies: bool = True,
     ) -> None:
+        """Without `begin`, lives begin one by one. Without `copies`, every life has the operator itself, which a test
+        can then look into."""
         self.instances = instances
         self.stubs = stubs or {}
-        self._pristine = {name: deepcopy(p.op) for name, p in instances.items()}
+        self._pristine = {name: deepcopy(p.op) for name, p in instances.items()} if copies else {}
         self.store = store
         self.now = now
         self.seed = seed
-        self.wakes: list[tuple[int, StageLife]] = []
+        self.wakes: list[tuple[int, LifeDriver[Life]]] = []
         self.counters: dict[str, int] = {}
         self.after_step: Callable[[], None] = lambda: None
         """Called between any two steps: where a script kills."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.lives = {name: StageLife(self, p) for name, p in instances.items()}
+        self._hooks = _OnStage(self)
+        self._bells: dict[LifeDriver[Life], Callable[[], None]] = {}
+        self.loop = SteppedLoop()
+        self.lives: dict[InstanceName, LifeDriver[Life]] = {}
+        for name in instances if begin else ():
+            self.begin(name)
 
-    def fresh(self, instance: Instance) -> Instance:
-        """As in a process of its own, a life gets a copy of the operator: what an earlier one left in it is gone.
+    # ---- lives ----------------------------------------------------------------------------------------
 
-        A deep copy, not a pickled one: loading a class by value would change the author's class in this process.
+    def begin(self, name: InstanceName) -> LifeDriver[Life]:
+        """A new life. As in a process of its own, it gets a copy of the operator: what an earlier one left in it is
+        gone. A deep copy, not a pickled one: loading a class by value would change the author's class here.
         """
-        if instance.op is None:
-            return instance
-        return replace(instance, op=deepcopy(self._pristine[instance.spec.name]))
+        instance = self.instances[name]
+        if name in self._pristine:
+            instance = replace(instance, op=deepcopy(self._pristine[name]))
+        around = Surroundings(
+            clock=lambda: self.now,
+            count=self._count,
+            random=Random(f"{self.seed}/{name}"),
+            loop=self.loop.get,
+            threads=False,
+            stubs=self.stubs,
+        )
+        driver = self.lives[name] = live(instance, self.store, self._hooks, around)
+        self._bells[driver] = self.store.on_bell(name, lambda: driver.arrive(on.Bell()))
+        driver.begin()
+        return driver
 
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of async user code; runs only while the stage lets it."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-        return self._loop
+    def unlisten(self, driver: LifeDriver[Life]) -> None:
+        """Nobody hears its bell."""
+        self._bells.pop(driver)()
 
-    def heard(self) -> None:
-        """Async user code has something to say."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-
-    def count(self, metric: str, n: int) -> None:
-        """`ctx.count` of every operator."""
-        self.counters[metric] = self.counters.get(metric, 0) + n
+    def drop(self, name: InstanceName) -> None:
+        """Kills a life where it stands: what is left of it is what it committed."""
+        self.lives[name].end("crashed")
+        self.wakes = [w for w in self.wakes if w[1].over is None]
 
     def crash(self, name: InstanceName) -> None:
         """Kills a life where it stands and starts the next one."""
-        if self.lives[name].over is None:
-            self.lives[name].end("crashed")
-        self.wakes = [w for w in self.wakes if w[1].over is None]
-        self.lives[name] = StageLife(self, self.instances[name])
+        self.drop(name)
+        self.begin(name)
+
+    def _count(self, metric: str, n: int) -> None:
+        """`ctx.count` of every operator."""
+        self.counters[metric] = self.counters.get(metric, 0) + n
+
+    # ---- moves ----------------------------------------------------------------------------------------
 
     def run_until_idle(self) -> None:
         """Until nobody has anything to do at this time of the clock."""
         while True:
             moved = False
-            for life in list(self.lives.values()):
-                if life.step():
+            for driver in list(self.lives.values()):
+                if driver.step():
                     moved = True
                     self.after_step()
-            if moved:
-                continue
-            if self._loop is not None and any(life.waits_for_user_code() for life in self.lives.values()):
-                self._loop.run_forever()  # until user code reports
-            elif not self._tick():
+            if not moved and not self._let_user_code_run() and not self._tick():
                 return
 
-    def pass_time(self) -> bool:
-        """Moves the clock to the next thing that somebody waits for; False if nobody does."""
+    def run(
+        self,
+        *names: InstanceName,
+        until: Callable[[], bool] | None = None,
+        before: Callable[[do.Action], bool] | None = None,
+    ) -> None:
+        """Moves these lives in turn, an action each, until `until` holds, or one is about to do what `before`
+        says; without either, until all of them wait for something that does not come."""
+        for _ in range(100_000):
+            moved = False
+            for driver in [self.lives[name] for name in names]:
+                if until is not None and until():
+                    return
+                action = driver.peek()
+                if action is not None:
+                    if before is not None and before(action):
+                        return
+                    driver.step()
+                    moved = True
+            if not moved and not self._let_user_code_run() and not self.pass_time(*names):
+                if (until is not None and not until()) or before is not None:
+                    raise AssertionError(f"{names} wait, and what was waited for has not come")
+                return
+        raise AssertionError(f"{names} don't come to rest")
+
+    def _let_user_code_run(self) -> bool:
+        """Lets async user code run until it reports; False if there is none under way."""
+        return any(self._in_flight(driver) for driver in self.lives.values()) and self.loop.run()
+
+    @staticmethod
+    def _in_flight(driver: LifeDriver[Life]) -> bool:
+        return driver.over is None and getattr(driver.machine, "in_flight", 0) > 0
+
+    def run_out(self) -> None:
+        """Until every life has left."""
+        self.run_until_idle()
+        while any(driver.over is None for driver in self.lives.values()):
+            if not self.pass_time():
+                for driver in self.lives.values():
+                    driver.arrive(on.Bell())
+                waiting = [driver.name for driver in self.lives.values() if driver.over is None]
+                before = self.store.read(waiting[0]).image().commits
+                self.run_until_idle()
+                if not self.wakes and self.store.read(waiting[0]).image().commits == before:
+                    raise AssertionError(f"the pipeline does not come to an end: {', '.join(waiting)} still wait")
+            self.run_until_idle()
+
+    # ---- time -----------------------------------------------------------------------------------------
+
+    def pass_time(self, *names: InstanceName) -> bool:
+        """Moves the clock to the next thing that one of these waits for, or anybody; False if nobody does."""
         self.wakes = [w for w in self.wakes if w[1].over is None]
-        if not self.wakes:
+        awaited = [at for at, driver in self.wakes if not names or driver.name in names]
+        if not awaited:
             return False
-        self.now = max(self.now, min(at for at, _ in self.wakes))
+        self.now = max(self.now, min(awaited))
         return self._tick()
 
     def advance(self, until: int) -> None:
@@ -192,36 +206,15 @@ class Stage:
         self.now = max(self.now, until)
         self.run_until_idle()
 
-    def run_out(self) -> None:
-        """Until every life has left."""
-        self.run_until_idle()
-        while any(life.over is None for life in self.lives.values()):
-            if not self.pass_time():
-                for life in self.lives.values():
-                    life.stimuli.append(on.Bell())
-                waiting = [life.name for life in self.lives.values() if life.over is None]
-                before = self.store.read(waiting[0]).image().commits
-                self.run_until_idle()
-                if not self.wakes and self.store.read(waiting[0]).image().commits == before:
-                    raise AssertionError(f"the pipeline does not come to an end: {', '.join(waiting)} still wait")
-            self.run_until_idle()
-
     def _tick(self) -> bool:
         due = [w for w in self.wakes if w[0] <= self.now]
         self.wakes = [w for w in self.wakes if w[0] > self.now and w[1].over is None]
-        for _, life in due:
-            life.stimuli.append(on.Tick())
+        for _, driver in due:
+            driver.arrive(on.Tick())
         return bool(due)
 
     def close(self) -> None:
         """Ends what is left."""
-        for life in self.lives.values():
-            if life.over is None:
-                life.end("stopped")
-        if self._loop is not None:
-            for _ in range(3):  # cancelled tasks get to their end
-                self._loop.call_soon(self._loop.stop)
-                self._loop.run_forever()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
-            self._loop = None
+        for driver in self.lives.values():
+            driver.end("stopped")
+        self.loop.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from tests.unit.store.looking import opened, rows_of
+from tests.unit.store.looking import rows_of
 
 from logline.engine.events import Collection, Output
 from logline.engine.step import Step
@@ -129,16 +129,3 @@ def test_schemas_may_differ_from_event_to_event(
         journal.commit(Step(number=n, outputs=[event(n)._replace(payload=batch)]))
     found = store.read(ORDERS).events(OUT, Ssn(0), limit=100, max_bytes=1 << 30)
     assert [e.payload.schema.metadata for e in found] == [{b"index": b"%d" % n} for n in range(1, 10)]
-
-
-def test_what_is_below_the_base_is_not_held_at_hand(store: LmdbStore, journal: LmdbJournal) -> None:
-    """A long-open window pins its members; they would be in memory for as long."""
-    reader = store.read(ORDERS)
-    reader.head(OUT)  # somebody in this process reads the journal
-    journal.commit(Step(number=1, outputs=[event(n) for n in range(1, 101)]))
-    recent = opened(store, ORDERS).recent
-    assert len(recent.run(OUT, 1, 100, 1 << 30)[0]) == 100
-    journal.commit(Step(number=2, collected={OUT: Collection(Ssn(91), frozenset(map(Ssn, range(1, 50))))}))
-    assert recent.run(OUT, 1, 90, 1 << 30)[0] == []
-    assert len(recent.run(OUT, 91, 100, 1 << 30)[0]) == 10
-    assert [e.payload for e in reader.pick(OUT, [Ssn(1), Ssn(49)])] == [event(1).payload, event(49).payload]

@@ -22,7 +22,7 @@ from typing import Literal, assert_never
 from logline.errors import PipelineFailed
 from logline.names import InstanceName, Ssn
 from logline.runtime.hosts.seam import Ended, Group, Host, Tenant
-from logline.runtime.lives.inline import sweep
+from logline.runtime.lives.sweeping import sweep
 from logline.runtime.messages.commands import Drain, Stop, WorkerCommand
 from logline.runtime.messages.reports import LogLine, Report, Started, StatusReport
 from logline.runtime.status import OperatorStatus, Phase, Status
@@ -309,7 +309,7 @@ class Supervisor:
             for worker in done:
                 for instance in worker.group.instances.values():
                     if instance.spec.collect and self.store.read(instance.spec.name).image().left:
-                        sweep(instance, self.store)
+                        sweep(instance.spec, self.store)
 
     def _drained(self) -> bool:
         """Every process is quiet, and nobody has anything to take. Reports are old: a process that was quiet may have

@@ -88,7 +88,7 @@ def end_of(engine: InlineEngine) -> End:
         return Failed.of(engine.error)
     if engine.phase == "finished":
         return Over("finished")
-    ways = {host.over for host in engine.hosts.values()}
+    ways = {driver.over for driver in engine.drivers.values()}
     return Over("fenced" if "fenced" in ways else "handed" if "handed" in ways else "stopped")
 
 

@@ -69,7 +69,9 @@ class Generation:
         report: Report,
         retry_on: tuple[type[BaseException], ...],
         suspects: Suspects | None = None,
+        raised: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
+        """`raised` hears of what user code raises."""
         self.op = op
         self.phases = phases
         self.services = services
@@ -77,6 +79,7 @@ class Generation:
         self.report = report
         self.retry_on = retry_on
         self.suspects = suspects
+        self.raised = raised
         spec = phases.spec
         passing = {str(target): write_port(target) for target in spec.targets} if spec.stateless else {}
         self._passing = {target: port for target, port in passing.items() if port not in spec.keep}
@@ -144,6 +147,7 @@ class Generation:
 
     def failed(self, serial: Serial, error: BaseException) -> Result:
         """User code raised."""
+        self.raised(error)
         if self.suspects is not None:
             self.suspects.end(serial)
         retry_on = () if isinstance(error, KilledItsProcess) else self.retry_on
@@ -154,11 +158,11 @@ class InlineRunner:
     """Plain code on the engine's own thread."""
 
     def __init__(
-        self, generation: Generation, await_durable: Callable[[on.Stimulus, Key], None], *, writer: bool
+        self, generation: Generation, await_durable: Callable[[on.Stimulus, Key], None], *, announced: bool
     ) -> None:
         self._generation = generation
         self._await_durable = await_durable
-        self._writer = writer
+        self._announced = announced
         self._results: list[Result] = []
 
     def start(self, jobs: Sequence[do.Job]) -> None:
@@ -185,7 +189,7 @@ class InlineRunner:
         return False
 
     def want(self, serial: Serial, row: int, n: int) -> None:
-        if self._writer:
+        if self._announced:
             self._flush()
             self._await_durable(on.CallWanted(serial, row, n), (serial, row, n))
 
@@ -240,16 +244,16 @@ class _Waits:
 class _BlockingGate:
     """For code on a thread that may block."""
 
-    def __init__(self, waits: _Waits, report: Report, *, writer: bool) -> None:
+    def __init__(self, waits: _Waits, report: Report, *, announced: bool) -> None:
         self._waits = waits
         self._report = report
-        self._writer = writer
+        self._announced = announced
 
     def is_async(self) -> bool:
         return False
 
     def want(self, serial: Serial, row: int, n: int) -> None:
-        if self._writer:
+        if self._announced:
             self._wait((serial, row, n), on.CallWanted(serial, row, n))
 
     def keep(self, answer: Answer) -> None:
@@ -273,10 +277,10 @@ class _BlockingGate:
 class ThreadRunner:
     """Plain code, several sets at once."""
 
-    def __init__(self, generation: Generation, *, concurrency: int, writer: bool) -> None:
+    def __init__(self, generation: Generation, *, concurrency: int, announced: bool) -> None:
         self._generation = generation
         self._waits = _Waits()
-        self._gate = _BlockingGate(self._waits, generation.report, writer=writer)
+        self._gate = _BlockingGate(self._waits, generation.report, announced=announced)
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"generate-{generation.phases.spec.name}")
         self._jobs: deque[do.Job] = deque()
         self._turn = threading.Lock()
@@ -324,12 +328,12 @@ class ThreadRunner:
 class AsyncRunner:
     """`async def generate` on an event loop, which the owner runs: on a thread of its own, or step by step."""
 
-    def __init__(self, generation: Generation, loop: asyncio.AbstractEventLoop, *, writer: bool) -> None:
+    def __init__(self, generation: Generation, loop: asyncio.AbstractEventLoop, *, announced: bool) -> None:
         self._generation = generation
         self._loop = loop
         self._waits = _Waits()
-        self._writer = writer
-        self._blocking = _BlockingGate(self._waits, generation.report, writer=writer)
+        self._announced = announced
+        self._blocking = _BlockingGate(self._waits, generation.report, announced=announced)
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop_thread: int | None = None
         self._turn = asyncio.Lock()
@@ -384,7 +388,7 @@ class AsyncRunner:
         self._blocking.keep(answer)
 
     async def want_async(self, serial: Serial, row: int, n: int) -> None:
-        if self._writer:
+        if self._announced:
             await self._await((serial, row, n), on.CallWanted(serial, row, n))
 
     async def keep_async(self, answer: Answer) -> None:

@@ -1,30 +1,27 @@
 """One life of an instance: the machine, and the phases, runner and journal that execute its actions.
 
 `execute` does one action and returns what came of it as stimuli; a set in generation may report later. Who
-calls it, in which order and on which thread, is the owner's business: the inline engine runs it at full speed,
-the simulator delays, interleaves and kills.
+calls it, in which order and on which thread, is the driver's business (`runtime/lives/driver.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from logline.engine import actions as do
 from logline.engine import codec
 from logline.engine import stimuli as on
-from logline.engine.image import Claim
-from logline.engine.machine import Machine
 from logline.engine.operating import OperatorMachine
 from logline.engine.phases import USER_ERRORS, Phases, Services, UserError, failure_of
 from logline.engine.sets import own_id
-from logline.engine.spec import InstanceSpec, write_port
-from logline.errors import CodecError, Collected, Fenced
 from logline.graph.states import decode_state, encode_state
-from logline.names import PartitionName, TargetName
+from logline.names import PartitionName, Serial, TargetName
 from logline.recovery.machines import machine_for
 from logline.runtime.lives.generation import (
     AsyncRunner,
@@ -36,79 +33,102 @@ from logline.runtime.lives.generation import (
     is_async,
 )
 from logline.runtime.lives.instances import Instance
+from logline.runtime.lives.log_life import LogLife
 from logline.runtime.lives.reading import END, Gathering, Reading
 from logline.runtime.lives.suspects import Suspects
 from logline.store.faults import point
-from logline.store.seam import Journal, Store
+from logline.store.seam import Journals
 
 logger = logging.getLogger("logline")
 WRITING = 20_000
 """Microseconds after which no further write of a run is begun."""
 
 
-class Life:
-    """Executes the actions of one machine."""
+def wall_clock() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
 
-    def __init__(
-        self,
-        instance: Instance,
-        store: Store,
-        *,
-        clock: Callable[[], int],
-        report: Callable[[on.Stimulus], None],
-        await_durable: Callable[[on.Stimulus, Key], None],
-        count: Callable[[str, int], None] = lambda metric, n: None,
-        random: Random | None = None,
-        loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
-        threads: bool = True,
-        stubs: Mapping[str, Any] | None = None,
-        suspects: Suspects | None = None,
-        watch: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`watch` is called by a read that has got something and goes on: who can should call `hand_over`."""
+
+class Driver(Protocol):
+    """Who drives a life, as the life sees it."""
+
+    def report(self, stimulus: on.Stimulus) -> None:
+        """User code on some thread has something to say."""
+
+    def await_durable(self, stimulus: on.Stimulus, key: Key) -> None:
+        """User code on the driver's own thread waits; returns when it may go on."""
+
+    def read_waits(self) -> None:
+        """A read has got something and goes on, on its own thread: who can should call `hand_over`."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a life gets from where it is, beside its log."""
+
+    clock: Callable[[], int] = wall_clock
+    count: Callable[[str, int], None] = lambda metric, n: None
+    """`ctx.count`."""
+    random: Random | None = None
+    loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+    """The event loop of async user code; without one it runs like plain code."""
+    threads: bool = True
+    """Whether plain code with `concurrency` has threads."""
+    stubs: Mapping[str, Any] = field(default_factory=dict)
+    """Answers of `ctx.call`, by function."""
+    suspects: Suspects | None = None
+    announce_calls: bool = False
+    """Whether every `ctx.call` is announced before it is made, not only those of writers."""
+    raised: Callable[[BaseException], None] = lambda error: None
+    """Hears of what `generate` raises."""
+
+
+class Life(LogLife):
+    """Executes the actions of one machine, user code included."""
+
+    def __init__(self, instance: Instance, store: Journals, driver: Driver, around: Surroundings) -> None:
+        super().__init__(instance.spec, store, machine_for(instance.spec))
         self.instance = instance
-        self.suspects = suspects
-        self.spec: InstanceSpec = instance.spec
-        self.store = store
-        self.clock = clock
-        self.machine: Machine = machine_for(instance.spec)
-        self.journal: Journal | None = None
+        self.suspects = around.suspects
+        self.clock = around.clock
         self.phases: Phases | None = None
         self.runner: GenerationRunner | None = None
         self._readings: dict[PartitionName, Reading] = {}
         self._gathering: Gathering | None = None
         self._at_source = self._closed = False
-        self._watch = watch
+        self._watch = driver.read_waits
         self._opened: set[TargetName] = set()
-        self._channels = self.spec.channels
-        log = logging.getLogger(f"logline.op.{self.spec.name}")
         if instance.op is not None:
             op, state = instance.op, instance.op.State
             services = Services(
-                random or Random(),
-                log,
-                count,
+                around.random or Random(),
+                logging.getLogger(f"logline.op.{self.spec.name}"),
+                around.count,
                 instance.payloads.greatest_time,
                 encode_state,
                 lambda raw: decode_state(raw, state) if state is not None else None,
-                stubs or {},
+                around.stubs,
                 instance.payloads.rejected,
             )
             self.phases = Phases(instance.spec, op, services, lateness=instance.lateness, idle=instance.idle)
             generation = self._generation = Generation(
-                op, self.phases, services, instance.payloads, report, instance.retry_on, suspects
+                op,
+                self.phases,
+                services,
+                instance.payloads,
+                driver.report,
+                instance.retry_on,
+                around.suspects,
+                around.raised,
             )
-            writer = bool(instance.spec.targets)
-            if is_async(op) and loop is not None:
-                self.runner = AsyncRunner(generation, loop(), writer=writer)
-            elif instance.spec.concurrency > 1 and threads:
-                self.runner = ThreadRunner(generation, concurrency=instance.spec.concurrency, writer=writer)
+            announced = bool(instance.spec.targets) or around.announce_calls
+            if is_async(op) and around.loop is not None:
+                self.runner = AsyncRunner(generation, around.loop(), announced=announced)
+            elif instance.spec.concurrency > 1 and around.threads:
+                self.runner = ThreadRunner(generation, concurrency=instance.spec.concurrency, announced=announced)
             else:
-                self.runner = InlineRunner(generation, await_durable, writer=writer)
-        self._do: dict[type, Callable[[Any], Iterable[on.Stimulus]]] = {
-            do.ClaimJournal: self._claim,
-            do.Fetch: self._fetch,
-            do.FetchMembers: self._fetch_members,
+                self.runner = InlineRunner(generation, driver.await_durable, announced=announced)
+        self._do |= {
             do.Rebuild: self._rebuild,
             do.TakeIn: self._take_in,
             do.Apply: self._apply,
@@ -118,31 +138,16 @@ class Life:
             do.Discard: self._discard,
             do.Permit: self._permit,
             do.Release: self._release,
-            do.Commit: self._commit,
-            do.Ring: self._ring,
             do.AskPosition: self._ask_position,
-            do.FetchWrites: self._fetch_writes,
             do.WriteOut: self._write,
             do.Read: self._read,
             do.Confirm: self._confirm,
-            do.Observe: self._observe,
-            do.ObserveTaken: self._observe_taken,
-            do.ObserveBases: self._observe_bases,
         }
 
-    def execute(self, action: do.Action) -> list[on.Stimulus]:
-        """Does it, and says what came of it. `Wake`, `Halt` and `Leave` are the owner's."""
-        try:
-            return list(self._do[type(action)](action))
-        except Fenced:
-            return [on.FencedOff()]
-        except Collected:
-            # Only a life that is over may look for what is collected; another one would be a broken R12.
-            if self.journal is not None and self.store.read(self.spec.name).incarnation() != self.journal.incarnation:
-                return [on.FencedOff()]
-            raise
-        except UserError as error:
-            return [on.Broke(error.failure, error.event)]
+    def set_name(self, serial: Serial) -> str:
+        """As the operator calls it."""
+        known = None if self.phases is None else self.phases.sets.get(serial)
+        return "" if known is None else str(known.name())
 
     def close(self, *, in_order: bool) -> None:
         """The life is over. One that ends in order lets user code clean up."""
@@ -150,8 +155,7 @@ class Life:
             self.runner.close()
         if self.suspects is not None:
             self.suspects.close(in_order=in_order)
-        if self.journal is not None:
-            self.journal.close()
+        super().close(in_order=in_order)
         if in_order:
             sinks = self.instance.sinks or {}
             self._close([self.instance.op, *(sinks[target] for target in self._opened)])
@@ -167,40 +171,7 @@ class Life:
             except USER_ERRORS:  # all that it was for is in the log
                 logger.warning("close() of %s failed (%s)", self.spec.name, type(part).__name__, exc_info=True)
 
-    # ---- journal --------------------------------------------------------------------------------------
-
-    def _claim(self, _: do.ClaimJournal) -> Iterable[on.Stimulus]:
-        self.journal = self.store.claim(self.spec.name)
-        yield on.Claimed(Claim(self.journal.incarnation, self.journal.image))
-
-    def _commit(self, action: do.Commit) -> Iterable[on.Stimulus]:
-        assert self.journal is not None
-        point(self.spec.name, "commit.before")
-        try:
-            self.journal.commit(action.step)
-        except CodecError as error:  # of an id, a note, an answer: nothing of the step is in the log
-            raise UserError(failure_of(error)) from error
-        point(self.spec.name, "commit.after")
-        yield on.Committed(action.step.number)
-
-    def _ring(self, action: do.Ring) -> Iterable[on.Stimulus]:
-        for instance in action.instances:
-            self.store.ring(instance)
-        return ()
-
-    # ---- inputs ---------------------------------------------------------------------------------------
-
-    def _fetch(self, action: do.Fetch) -> Iterable[on.Stimulus]:
-        channel = self._channels[action.channel]
-        limits = self.spec.limits
-        events = self.store.read(channel.sender).events(
-            channel.out, action.after, limit=limits.fetch_events, max_bytes=limits.fetch_bytes
-        )
-        yield on.Fetched(action.channel, action.after, events)
-
-    def _fetch_members(self, action: do.FetchMembers) -> Iterable[on.Stimulus]:
-        channel = self._channels[action.channel]
-        yield on.MembersFetched(action.channel, self.store.read(channel.sender).pick(channel.out, action.ssns))
+    # ---- intake ---------------------------------------------------------------------------------------
 
     def _rebuild(self, action: do.Rebuild) -> Iterable[on.Stimulus]:
         assert self.phases is not None
@@ -242,9 +213,9 @@ class Life:
         known = self.phases.sets[action.serial]
         batches = []
         for member in known.members:
-            channel = self._channels[member.channel]
-            batch = self.store.read(channel.sender).pick(channel.out, [member.ssn])[0].payload
-            batches.append(self.instance.payloads.rejected(batch) if channel.sender == self.spec.name else batch)
+            batch = self.pick(member.channel, [member.ssn])[0].payload
+            own = self._connections[member.channel].sender == self.spec.name
+            batches.append(self.instance.payloads.rejected(batch) if own else batch)
         names = [str(own_id(member)) for member in known.members]
         output = self.instance.payloads.diverted(known.name(), batches, names, action.failure)
         self.phases.drop(action.serial)
@@ -282,14 +253,6 @@ class Life:
         except USER_ERRORS as error:
             raise UserError(failure_of(error)) from error
         yield on.PositionKnown(action.target, number)
-
-    def _fetch_writes(self, action: do.FetchWrites) -> Iterable[on.Stimulus]:
-        reader = self.store.read(self.spec.name)
-        port = write_port(action.target)
-        yield on.WritesFetched(
-            action.target,
-            reader.events(port, action.after, limit=1 << 30, max_bytes=1 << 62),  # type: ignore[arg-type]
-        )
 
     def _write(self, action: do.WriteOut) -> Iterable[on.Stimulus]:
         """In order, as far as it gets in a short while: what is written is soon known to be."""
@@ -385,18 +348,3 @@ class Life:
             yield on.Confirmed(action.partition, action.ids, failure_of(error))
         else:
             yield on.Confirmed(action.partition, action.ids)
-
-    # ---- neighbours -----------------------------------------------------------------------------------
-
-    def _observe(self, action: do.Observe) -> Iterable[on.Stimulus]:
-        yield on.Observed({c: self.store.read(self._channels[c].receiver).needs(c) for c in action.channels})
-
-    def _observe_taken(self, action: do.ObserveTaken) -> Iterable[on.Stimulus]:
-        yield on.TakenObserved({c: self.store.read(self._channels[c].receiver).taken(c) for c in action.channels})
-
-    def _observe_bases(self, action: do.ObserveBases) -> Iterable[on.Stimulus]:
-        bases = {}
-        for name in action.channels:
-            channel = self._channels[name]
-            bases[name] = self.store.read(channel.sender).base(channel.out)
-        yield on.BasesObserved(bases)

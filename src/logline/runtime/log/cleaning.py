@@ -7,16 +7,12 @@ fenced off. A file does not shrink by it: the room is used again.
 
 from __future__ import annotations
 
-import time
 import uuid
 from typing import NamedTuple
 
-from logline.engine import actions as do
-from logline.engine import stimuli as on
-from logline.engine.image import Claim
 from logline.engine.spec import InstanceSpec, write_port
 from logline.names import InstanceName
-from logline.recovery.machines import janitor_for
+from logline.runtime.lives.sweeping import sweep
 from logline.runtime.log.log_status import specs_of
 from logline.store.seam import Store
 
@@ -37,13 +33,13 @@ def clean(store: Store) -> dict[InstanceName, Cleaned]:
     try:
         # Against the stream: what lineage keeps is known to receivers first.
         there = [spec for name, spec in reversed(specs.items()) if name in store.instances()]
-        found = {spec.name: _clean_one(store, spec, time.time_ns() // 1000) for spec in there}
+        found = {spec.name: _clean_one(store, spec) for spec in there}
         return {name: found[name] for name in specs if name in found}
     finally:
         lease.release()
 
 
-def _clean_one(store: Store, spec: InstanceSpec, now: int) -> Cleaned:
+def _clean_one(store: Store, spec: InstanceSpec) -> Cleaned:
     reader = store.read(spec.name)
     ports = (*spec.ports, *map(write_port, spec.targets))
 
@@ -51,16 +47,5 @@ def _clean_one(store: Store, spec: InstanceSpec, now: int) -> Cleaned:
         return sum(len(reader.stored(port)) for port in ports)
 
     before = held()
-    journal = store.claim(spec.name)
-    try:
-        janitor = janitor_for(spec, all_rest=True)
-        janitor.handle(on.Started(), now)
-        claimed = on.Claimed(Claim(journal.incarnation, journal.image))
-        needs = {c.name: store.read(c.receiver).needs(c.name) for port in spec.ports.values() for c in port}
-        janitor.handle(claimed, now)
-        for action in janitor.handle(on.Observed(needs), now):
-            if isinstance(action, do.Commit):
-                journal.commit(action.step)
-    finally:
-        journal.close()
+    sweep(spec, store, all_rest=True)
     return Cleaned(before, held())

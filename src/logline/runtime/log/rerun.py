@@ -11,33 +11,21 @@ something else each time.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import logging
-import time
 from collections import Counter
-from collections.abc import AsyncIterable, Sequence
 from dataclasses import dataclass, field, replace
-from random import Random
 from typing import Any
 
 import pyarrow as pa
 
-from logline.engine import actions as do
-from logline.engine.events import Output
 from logline.engine.history import Finished
-from logline.engine.image import Image
-from logline.engine.phases import Phases, Services
-from logline.engine.results import Produced
-from logline.engine.sets import Answer, OpenSet
+from logline.engine.spec import RetrySpec
 from logline.errors import BadName, Collected, LogError
 from logline.graph.model import Graph
 from logline.graph.record import record_of
-from logline.graph.states import decode_state, encode_state
 from logline.lineage.view import Event, LogView, name_of
-from logline.names import ChannelName, InstanceName, PortName, Serial, Ssn, port_name
-from logline.runtime.lives.generation import Generation, is_async
+from logline.names import InstanceName, PortName, Serial, port_name
 from logline.runtime.lives.instances import Instance, instances_of
+from logline.runtime.log.one_set import generate_again
 from logline.store.seam import Store
 
 Outputs = list[tuple[PortName, pa.Table]]
@@ -99,11 +87,11 @@ def rerun(store: Store, graph: Graph, event: str, *, ask: bool = False) -> Rerun
     if node is None or node.op is None:
         there = ", ".join(graph.nodes)
         raise LogError(f"pipeline {graph.name!r} has no operator {operator!r} to run again; it has {there}")
-    members = _members(view, inset)
     answers = [] if ask else list(view.reader(name).answers(inset.serial))
     alone = instances_of(Graph(graph.name, {node.name: node}, ()), store.log_id, collect=False)[name]
     instance = _with_channels(alone, view, inset)
-    made = _run(instance, inset, members, answers, view.reader(name).image().state, ask=ask)
+    state = view.reader(name).image().state if node.op.State is not None else None
+    made = generate_again(instance, store, inset, answers, state, ask=ask)
     versions = (view.operator(name).version, record_of(graph).operators[operator].version)
     return Rerun(
         event=name_of(asked[0]),
@@ -113,7 +101,7 @@ def rerun(store: Store, graph: Graph, event: str, *, ask: bool = False) -> Rerun
         answers=len(answers),
         version=versions,
         logged=_logged(view, name, inset.serial),
-        made=[(p.port, pa.Table.from_batches([p.payload])) for p in made if p.port[0] != "@"],
+        made=[(o.port, pa.Table.from_batches([o.payload])) for o in made if o.port[0] != "@"],
     )
 
 
@@ -133,99 +121,11 @@ def _set_of(view: LogView, event: Event) -> tuple[InstanceName, Finished]:
     return instance, inset
 
 
-def _members(view: LogView, inset: Finished) -> dict[ChannelName, dict[Ssn, Output]]:
-    found: dict[ChannelName, dict[Ssn, Output]] = {}
-    for member in inset.members:
-        sender, port = view.sender(member.channel)
-        try:
-            found.setdefault(member.channel, {})[member.ssn] = view.reader(sender).pick(port, [member.ssn])[0]
-        except Collected:
-            raise Collected(
-                f"the set can't be run again: its member {name_of((sender, port, member.ssn))} is collected; "
-                "the lineage scope has to keep every input of the operator: p.lineage() without ports does"
-            ) from None
-    return found
-
-
 def _with_channels(instance: Instance, view: LogView, inset: Finished) -> Instance:
     """The spec knows the channels of the whole pipeline by name."""
     channels = tuple(view.channels[name] for name in dict.fromkeys(m.channel for m in inset.members))
-    return replace(instance, spec=replace(instance.spec, inputs=channels))
-
-
-def _run(
-    instance: Instance,
-    inset: Finished,
-    members: dict[ChannelName, dict[Ssn, Output]],
-    answers: Sequence[Answer],
-    state: bytes | None,
-    *,
-    ask: bool,
-) -> list[Produced]:
-    op = instance.op
-    assert op is not None
-    kind = op.State
-    services = Services(
-        Random(),
-        logging.getLogger(f"logline.op.{instance.spec.name}"),
-        lambda metric, n: None,
-        instance.payloads.greatest_time,
-        encode_state,
-        lambda raw: decode_state(raw, kind) if kind is not None else None,
-        {},
-    )
-    phases = Phases(instance.spec, op, services, lateness=instance.lateness, idle=instance.idle)
-    image = Image(serial=inset.serial, state=state if kind is not None else None)
-    image.sets[inset.serial] = OpenSet(inset.id, list(inset.members), "ready" if instance.spec.stateless else "fired")
-    image.due = [inset.serial]
-    failed = phases.restore(image, members, time.time_ns() // 1000).failed
-    try:
-        if failed:
-            raise LogError(f"{instance.spec.name!r} failed in update():\n{failed[0][1].traceback}")
-        generation = Generation(op, phases, services, instance.payloads, lambda stimulus: None, ())
-        job = do.Job(inset.serial, "ready" if instance.spec.stateless else "fired", tuple(answers))
-        if is_async(op):
-            return asyncio.run(_generate_async(generation, job, _Gate(ask, is_async=True)))
-        return generation.collect(*generation.begin(job, _Gate(ask, is_async=False)))
-    finally:
-        op.close()
-
-
-async def _generate_async(generation: Generation, job: do.Job, gate: _Gate) -> list[Produced]:
-    task, made = generation.begin(job, gate)
-    if inspect.isawaitable(made):
-        made = await made
-    if isinstance(made, AsyncIterable):
-        return [generation.payloads.made(task[0], one, task[1].members) async for one in made]
-    return generation.collect(task, made)
-
-
-class _Gate:
-    """Between user code and the outside: only what the log answered is answered again, unless asking is wanted."""
-
-    def __init__(self, ask: bool, *, is_async: bool) -> None:
-        self._ask = ask
-        self._is_async = is_async
-
-    def is_async(self) -> bool:
-        return self._is_async
-
-    def want(self, serial: Serial, row: int, n: int) -> None:
-        if not self._ask:
-            where = "" if row < 0 else f" in row {row}"
-            raise LogError(
-                f"call {n + 1}{where} has no answer in the log, and a rerun does not ask the outside by itself: "
-                "the code has changed. Say ask=True (--ask) to call again"
-            )
-
-    def keep(self, answer: Answer) -> None:
-        """Nothing is logged."""
-
-    async def want_async(self, serial: Serial, row: int, n: int) -> None:
-        self.want(serial, row, n)
-
-    async def keep_async(self, answer: Answer) -> None:
-        """Nothing is logged."""
+    spec = replace(instance.spec, inputs=channels, on_error="stop", retry=RetrySpec())
+    return replace(instance, spec=spec, retry_on=())
 
 
 def _logged(view: LogView, instance: InstanceName, serial: Serial) -> Outputs:

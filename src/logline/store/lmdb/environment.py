@@ -12,16 +12,13 @@ import fcntl
 import os
 import signal
 import threading
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import lmdb
 
-from logline.engine.events import Output
 from logline.errors import LogError
-from logline.names import PortName
 
 _NO_ROOM = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO))
 """How LMDB says that a write did not go through; a short write is an input/output error to it."""
@@ -33,49 +30,6 @@ class LogFull(LogError):
     """There is no room left; the log is valid and goes on when there is."""
 
 
-class Recent:
-    """Events that were just committed, for receivers in this process: handed over as they are, without a detour
-    through bytes. What is not here is read from the map. Filled after the commit, so nobody sees more (R2)."""
-
-    def __init__(self, most: int = 16 << 20) -> None:
-        self._most = most
-        self._bytes = 0
-        self._events: OrderedDict[tuple[PortName, int], Output] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def add(self, outputs: Iterable[Output]) -> None:
-        """The newest; the oldest go."""
-        with self._lock:
-            for output in outputs:
-                self._events[output.port, output.ssn] = output
-                self._bytes += output.nbytes
-            while self._bytes > self._most and self._events:
-                self._bytes -= self._events.popitem(last=False)[1].nbytes
-
-    def drop(self, port: PortName, ssns: Iterable[int]) -> None:
-        """Collected events are not handed over either."""
-        with self._lock:
-            for ssn in ssns:
-                gone = self._events.pop((port, ssn), None)
-                if gone is not None:
-                    self._bytes -= gone.nbytes
-
-    def run(self, port: PortName, first: int, last: int, max_bytes: int) -> tuple[list[Output], int]:
-        """Events from `first` on, as long as they are here, and their size."""
-        found: list[Output] = []
-        size = 0
-        get = self._events.get
-        for ssn in range(first, last + 1):
-            output = get((port, ssn))
-            if output is None:
-                break
-            found.append(output)
-            size += output.nbytes
-            if size >= max_bytes:
-                break
-        return found, size
-
-
 class Environment:
     """One journal's file, as this process sees it."""
 
@@ -83,7 +37,6 @@ class Environment:
         self.path = path
         self.pid = os.getpid()
         self.users = 0
-        self.recent = Recent()
         self._owners = 0
         self._owner: int | None = None
         self._owning = threading.RLock()

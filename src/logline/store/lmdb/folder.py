@@ -24,13 +24,14 @@ from typing import Any, Literal
 from logline.errors import LogError, LogInUse
 from logline.graph.record import from_plain, to_plain
 from logline.names import BellName, BoxName, InstanceName, LogId
+from logline.store.channels import HandOver
 from logline.store.encoding import FORMAT
 from logline.store.lmdb.bells import Bells, BellSocket, clear
 from logline.store.lmdb.crash_hints import FileCrashHint
 from logline.store.lmdb.environment import Environment, acquire, release
 from logline.store.lmdb.journal import LmdbJournal, LmdbReader
 from logline.store.lmdb.mail import FileMailbox
-from logline.store.seam import Holder, Meta
+from logline.store.seam import Holder, Meta, StoreTraits
 
 Durability = Literal["disk", "process"]
 
@@ -182,7 +183,8 @@ class LmdbStore:
             )
         self.log_id = LogId(about["log_id"])
         self.durability: Durability = about["durability"]
-        self.slow = self.durability == "disk"
+        self.traits = StoreTraits("host", frozenset({"commit"} if self.durability == "disk" else ()))
+        self.fresh = HandOver()
         self._bells = Bells(self.folder / "bells")
         self._envs: dict[InstanceName, Environment] = {}
         self._readers: dict[InstanceName, LmdbReader] = {}

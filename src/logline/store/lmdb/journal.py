@@ -70,13 +70,10 @@ class LmdbJournal:
             point(self._instance, "commit.inside")
         self._heads |= heads  # only once the transaction is through
         self._schemas |= packer.fresh
-        if self._env.users > 1:  # somebody in this process reads this journal
-            self._env.recent.add(o for o in step.outputs if o.port[0] != "@")
 
-    def _collect(self, txn: lmdb.Transaction, port: PortName, head: Head, base: Ssn, pinned: Collection[Ssn]) -> None:
+    @staticmethod
+    def _collect(txn: lmdb.Transaction, port: PortName, head: Head, base: Ssn, pinned: Collection[Ssn]) -> None:
         collect(txn, port, head, base, pinned)
-        # Pinned ones too: everybody has taken them, and who comes back reads them from the rows.
-        self._env.recent.drop(port, range(head.base, base))
 
     def close(self) -> None:
         """Lets go of the environment."""
@@ -140,10 +137,7 @@ class LmdbReader(RowsReader):
             if after >= head.last or limit <= 0:
                 return found
             wanted, top = after + 1, min(head.last, after + limit)
-            found, size = env.recent.run(port, wanted, top, max_bytes)
-            wanted += len(found)
-            if wanted > top or size >= max_bytes:
-                return found
+            size = 0
             if wanted < head.base:  # among holes: as far as events are pinned without a gap
                 here = takewhile(lambda ssn: load.has(table, port, head, ssn), range(wanted, top + 1))
                 top = max(here, default=wanted - 1)

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.error_resolution import drop_step, retry_step
 from logline.errors import Collected, LogError, LoglineError
 from logline.names import ERRORS, BellName, InstanceName, Ssn
-from logline.runtime.lives.generation import AsyncRunner, Key
-from logline.runtime.lives.inline import sweep
+from logline.runtime.lives.driver import Hooks, LifeDriver, live
+from logline.runtime.lives.generation import AsyncRunner
 from logline.runtime.lives.instances import Instance, for_partition, next_partition
-from logline.runtime.lives.life import Life
+from logline.runtime.lives.life import Life, Surroundings
+from logline.runtime.lives.sweeping import sweep
+from logline.store.channels import HandOver
 from logline.store.memory import MemoryStore
 from logline.testing.sim.checks import Checks
 from logline.testing.sim.outside import PaidService, Violation
@@ -32,12 +35,10 @@ Point = tuple[str, str]
 """A kind of action and a side: ("Commit", "after")."""
 
 
+KILLED = "killed"
+"""Why a life is over that did not end by itself."""
 RARE = {"CheckClock", "Divert", "Discard", "AskPosition", "FetchWrites", "Permit", "FetchMembers"}
 """Actions that are seldom asked for: a life is killed there more often, so that a small run hits them all."""
-
-
-class Killed(BaseException):
-    """The life is killed inside user code."""
 
 
 @dataclass
@@ -68,15 +69,72 @@ class Actor:
     """A life in the simulated world."""
 
     name: InstanceName
-    life: Life
-    todo: list[do.Action] = field(default_factory=list)
-    arriving: list[on.Stimulus] = field(default_factory=list)
-    granted: set[Key] = field(default_factory=set)
-    """Calls of plain user code that may go on."""
-    alive: bool = True
+    driver: LifeDriver[Life]
     paused: bool = False
     dismissed: bool = False
     """Declared dead: another life has been started in its place."""
+
+    @property
+    def life(self) -> Life:
+        """What executes its actions."""
+        return self.driver.life
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was not killed, and has not ended."""
+        return self.driver.over is None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is at hand for it."""
+        return bool(self.driver.todo or self.driver.stimuli)
+
+
+class _AtRandom(Hooks):
+    """Any order, and two points around each action where the life can end. One for each life."""
+
+    actor: Actor
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def choose(self, driver: LifeDriver[Any]) -> int:
+        """Any action or stimulus. While plain user code waits, actions first: only this life goes on."""
+        todo = len(driver.todo)
+        among = todo if driver.awaiting and todo else todo + len(driver.stimuli)
+        return int(self._world.rnd.random() * among)
+
+    def asked(self, driver: LifeDriver[Any], actions: Sequence[do.Action]) -> Sequence[do.Action]:
+        """A life leaves at once: what it has asked for and not done is lost, as in a crash."""
+        left: list[do.Action] = []
+        for action in actions:
+            self._world.checks.asked(driver.life, action)
+            if isinstance(action, do.Leave | do.Wake | do.Halt):
+                driver.execute(action)
+            else:
+                left.append(action)
+        return left
+
+    def execute(self, driver: LifeDriver[Any], action: do.Action) -> Sequence[on.Stimulus]:
+        """With its faults and checks."""
+        return self._world.execute(self.actor, action)
+
+    def idle(self, driver: LifeDriver[Any]) -> None:
+        """Commits and writes of this life may wait for time to pass."""
+        self._world.idle()
+
+    def wake(self, driver: LifeDriver[Any], at: int) -> None:
+        """When nothing else moves."""
+        self._world.wake(self.actor, at)
+
+    def halted(self, driver: LifeDriver[Any], halt: do.Halt) -> None:
+        """No simulated operator fails for good."""
+        failure = halt.failure
+        raise Violation(f"HALT {driver.name}: {failure.kind}: {failure.message} {failure.traceback}")
+
+    def ended(self, driver: LifeDriver[Any], why: str) -> None:
+        """By itself, or killed."""
+        self._world.ended(self.actor, why)
 
 
 class World:
@@ -99,6 +157,8 @@ class World:
         self.now = 1_000_000
         self.store = MemoryStore("sim")
         self.store.ring = self._ring  # type: ignore[method-assign]
+        if seed % 2:  # half of the schedules hand events over beside the journal, a few at a time
+            self.store.fresh = HandOver(most=2_000)
         self.checks = Checks(instances, self.store, service or PaidService(), clock=lambda: self.now)
         self.points = 0
         self.hits: Counter[Point] = Counter()
@@ -122,29 +182,19 @@ class World:
     # ---- lives ----------------------------------------------------------------------------------------
 
     def _spawn(self, name: InstanceName) -> Actor:
-        actor: Actor
-
-        def report(stimulus: on.Stimulus) -> None:
-            if actor.alive:
-                actor.arriving.append(stimulus)
-
-        def await_durable(stimulus: on.Stimulus, key: Key) -> None:
-            self._await_durable(actor, stimulus, key)
-
         instance = self.instances[name]
         if instance.source is not None and instance.source.apart:
             instance = for_partition(instance, next_partition(instance, self.store))
-        life = Life(
-            instance,
-            self.store,
+        loop = self.loop
+        around = Surroundings(
             clock=lambda: self.now,
-            report=report,
-            await_durable=await_durable,
             random=Random(self.rnd.random()),
-            loop=(lambda: self.loop) if self.loop is not None else None,  # type: ignore[arg-type, return-value]
+            loop=None if loop is None else lambda: loop,
             threads=False,
         )
-        actor = Actor(name, life, arriving=[on.Started()])
+        hooks = _AtRandom(self)
+        actor = hooks.actor = Actor(name, live(instance, self.store, hooks, around))
+        actor.driver.begin()
         self.actors.append(actor)
         self.newest[name] = actor
         return actor
@@ -155,8 +205,8 @@ class World:
         self.counts["crash"] += 1
         if actor.life.machine.phase == "recovering":
             self.counts["crash in recovery"] += 1
-        self._remove(actor)
-        for action in actor.todo:  # a write may be on its way when its process dies
+        actor.driver.end(KILLED)
+        for action in actor.driver.todo:  # a write may be on its way when its process dies
             self._maybe_late(actor, action)
         if restart and self.newest[actor.name] is actor:
             self._spawn(actor.name)
@@ -172,14 +222,12 @@ class World:
         """A run of writes may be left after any of them."""
         return action.first(int(self.rnd.random() * len(action.writes)) + 1)
 
-    def _remove(self, actor: Actor) -> None:
-        actor.alive = False
+    def ended(self, actor: Actor, why: str) -> None:
+        """A life is over: killed, or by itself."""
         self.actors.remove(actor)
-        actor.life.close(in_order=False)
         self._pump(actor)
-
-    def _leave(self, actor: Actor, why: str) -> None:
-        self._remove(actor)
+        if why == KILLED:
+            return
         self.counts[why] += 1
         if why == "left":
             self.finished.add(actor.name)
@@ -212,38 +260,20 @@ class World:
             self._resolve_error(*self._user.choice(sorted(self.checks.errors)))
         if self.faults.stop and self._user.random() < self.faults.stop:
             self._stop(self._user.choice(self.actors))
-        awake = [a for a in self.actors if not a.paused and (a.todo or a.arriving)]
+        awake = [a for a in self.actors if not a.paused and a.busy]
         if not awake:
-            self._idle()
+            self.idle()
             return
-        actor = awake[int(rnd.random() * len(awake))]
-        pick = int(rnd.random() * (len(actor.todo) + len(actor.arriving)))
-        if pick < len(actor.todo):
-            self._execute(actor, actor.todo.pop(pick))
-        else:
-            self._deliver(actor, actor.arriving.pop(pick - len(actor.todo)))
+        awake[int(rnd.random() * len(awake))].driver.step()
 
-    def _deliver(self, actor: Actor, stimulus: on.Stimulus) -> None:
-        for action in actor.life.machine.handle(stimulus, self.now):
-            self.checks.asked(actor.life, action)
-            if isinstance(action, do.Leave):
-                self._leave(actor, action.why)
-            elif isinstance(action, do.Wake):
-                self._wakes.append((action.at, self.counts["move"], actor))
-            elif isinstance(action, do.Halt):
-                failure = action.failure
-                raise Violation(f"HALT {actor.name}: {failure.kind}: {failure.message} {failure.traceback}")
-            else:
-                actor.todo.append(action)
-
-    def _execute(self, actor: Actor, action: do.Action) -> None:
+    def execute(self, actor: Actor, action: do.Action) -> Sequence[on.Stimulus]:
         """One action with its two points where the life can end."""
         kind = type(action).__name__
         if self._point(actor, kind, "before"):
             self._maybe_late(actor, action)
-            return
+            return ()
         if not actor.alive:
-            return
+            return ()
         if isinstance(action, do.WriteOut):
             action = self._some(action)
         self.checks.before(actor.life, action, current=self._current(actor))
@@ -251,14 +281,9 @@ class World:
             self.instances[actor.name].sinks[action.target].failing.append(  # type: ignore[index, union-attr]
                 self.rnd.choice(action.writes).ssn
             )
-        if isinstance(action, do.Permit):
-            actor.granted.add((action.serial, action.row, action.n))
-        elif isinstance(action, do.Release):
-            actor.granted.update((a.serial, a.row, a.n) for a in action.answers)
-        try:
-            outcome = actor.life.execute(action)
-        except Killed:
-            return
+        outcome = actor.life.execute(action)
+        if actor.driver.over is not None:
+            return ()  # killed inside user code
         if isinstance(action, do.Generate | do.Release | do.Permit):
             self._pump(actor)
         if isinstance(action, do.Rebuild):
@@ -267,26 +292,10 @@ class World:
             self.checks.after_commit(actor.name)
             if outcome and self.rnd.random() < self.faults.lose_answer:
                 self.counts["answer lost"] += 1
-                actor.todo.append(action)  # the driver does not know, and commits again
-                return
-        if self._point(actor, kind, "after"):
-            return
-        if actor.alive:
-            actor.arriving.extend(outcome)
-
-    def _await_durable(self, actor: Actor, stimulus: on.Stimulus, key: Key) -> None:
-        """Plain user code waits for an answer: only this life goes on, commits and writes included."""
-        self._deliver(actor, stimulus)
-        while key not in actor.granted:
-            if actor.todo:
-                self._execute(actor, actor.todo.pop(int(self.rnd.random() * len(actor.todo))))
-            elif actor.arriving:
-                self._deliver(actor, actor.arriving.pop(int(self.rnd.random() * len(actor.arriving))))
-            else:
-                self._idle()
-            if not actor.alive:
-                raise Killed
-        actor.granted.discard(key)
+                actor.driver.todo.append(action)  # the driver does not know, and commits again
+                return ()
+        self._point(actor, kind, "after")
+        return outcome
 
     def _current(self, actor: Actor) -> bool:
         journal = actor.life.journal
@@ -352,7 +361,7 @@ class World:
         """At once, or it drains, and is told to stop when nothing moves any more."""
         if self.faults.budget > 0 and not actor.life.machine.stopping:
             self.faults.budget -= 1
-            actor.arriving.append(on.Command("drain" if self._user.random() < 0.5 else "stop"))
+            actor.driver.arrive(on.Command("drain" if self._user.random() < 0.5 else "stop"))
 
     def _land(self) -> None:
         self._late.pop(int(self.rnd.random() * len(self._late)))()
@@ -363,7 +372,7 @@ class World:
                 if self.rnd.random() < self.faults.lose_bell:
                     self.counts["bell lost"] += 1
                 else:
-                    actor.arriving.append(on.Bell())
+                    actor.driver.arrive(on.Bell())
 
     def _sweep(self) -> None:
         """The holder of the lease collects for one that has left."""
@@ -372,7 +381,7 @@ class World:
         self._sweep_one(self.rnd.choice(sorted(self.finished)))
 
     def _sweep_one(self, name: InstanceName) -> None:
-        sweep(self.instances[name], self.store, lambda: self.now)
+        sweep(self.instances[name].spec, self.store, lambda: self.now)
         self.counts["swept"] += 1
         self.checks.after_commit(name)
 
@@ -406,21 +415,25 @@ class World:
 
     # ---- time -----------------------------------------------------------------------------------------
 
-    def _idle(self) -> None:
+    def wake(self, actor: Actor, at: int) -> None:
+        """A life waits for this time."""
+        self._wakes.append((at, self.counts["move"], actor))
+
+    def idle(self) -> None:
         """Nothing can move: time passes to the next timer, everyone looks around, sleepers wake."""
         self.counts["idle"] += 1
         self._wakes = [w for w in self._wakes if w[2].alive]
         for actor in self.actors:
             if actor.life.machine.draining or actor.life.machine.stopping:
-                actor.arriving.append(on.Command("stop"))
-            elif self.newest[actor.name] is actor and not actor.paused and not actor.todo and not actor.arriving:
+                actor.driver.arrive(on.Command("stop"))
+            elif self.newest[actor.name] is actor and not actor.paused and not actor.busy:
                 self.checks.at_rest(actor.life, self.now, wakes=any(w[2] is actor for w in self._wakes))
         if self._wakes:
             self.now = max(self.now, min(w[0] for w in self._wakes))
             due = [w for w in self._wakes if w[0] <= self.now]
             self._wakes = [w for w in self._wakes if w[0] > self.now]
             for _, _, actor in due:
-                actor.arriving.append(on.Tick())
+                actor.driver.arrive(on.Tick())
             if self.counts["idle"] % 4:
                 return
         self.now += 1000
@@ -428,7 +441,7 @@ class World:
             raise Violation(f"STUCK {self.where()}")
         for actor in self.actors:
             if not actor.paused:
-                actor.arriving.append(on.Bell())
+                actor.driver.arrive(on.Bell())
         sleeping = [a for a in self.actors if a.paused]
         if sleeping and self.rnd.random() < 0.1:
             self.rnd.choice(sleeping).paused = False
@@ -441,16 +454,12 @@ class World:
         for actor in self.actors:
             actor.paused = False
         for _ in range(400):
-            busy = [a for a in self.actors if a.todo or a.arriving]
+            busy = [a for a in self.actors if a.busy]
             if not busy:
                 break
-            actor = self.rnd.choice(busy)
-            if actor.todo:
-                self._execute(actor, actor.todo.pop(0))
-            else:
-                self._deliver(actor, actor.arriving.pop(0))
+            self.rnd.choice(busy).driver.step()
         for actor in list(self.actors):
-            self._remove(actor)
+            actor.driver.end(KILLED)
         self.checks.lineage.at_end()
         kept = [keep.age for instance in self.instances.values() for keep in instance.spec.retain.values()]
         self.now += max(kept, default=0) + 1  # nothing is kept any longer; what is needed is known downstream first
@@ -463,7 +472,7 @@ class World:
         for name, actor in self.newest.items():
             if name not in self.finished:
                 image = self.store.read(name).image()
-                kinds = Counter(type(x).__name__ for x in (*actor.todo, *actor.arriving))
+                kinds = Counter(type(x).__name__ for x in (*actor.driver.todo, *actor.driver.stimuli))
                 found.append(
                     f"{name}: {actor.life.machine.phase} sets={len(image.sets)} due={len(image.due)} "
                     f"ended={image.ended} waiting={dict(kinds)}"

@@ -145,7 +145,7 @@ def test_drain_lets_what_is_in_the_pipeline_finish(key: str, drain: bool) -> Non
     stopping = threading.Thread(target=run.stop, kwargs={"drain": drain, "timeout": PATIENCE})
     stopping.start()
     assert isinstance(run._engine, inline.InlineEngine)
-    source = run._engine.hosts[InstanceName("tap")].machine
+    source = run._engine.drivers[InstanceName("tap")].machine
     until(lambda: (source.draining or source.stopping) and not source._busy())  # told, and no read is under way
     tap.put(6)  # not read any more
     bucket.release()
@@ -398,7 +398,7 @@ def test_a_run_whose_life_was_fenced_off_stops_when_told(key: str, tmp_path: Pat
     tap.put(1, run=run)
     bucket.wait_for(1)
     assert isinstance(run._engine, inline.InlineEngine)
-    hosts, abandoned = run._engine.hosts, []
+    hosts, abandoned = run._engine.drivers, []
     run._engine.abandon = lambda: abandoned.append(True)  # type: ignore[method-assign]
     run.log.store.claim(InstanceName("store")).close()
     tap.put(2, run=run)

@@ -52,7 +52,7 @@ def test_while_a_culprit_is_looked_for_sets_are_taken_one_at_a_time_in_their_ord
     """Or the sets after it go on being taken while it waits for its turn, and nobody finds it."""
     generation = Queue()
     jobs = [Job(Serial(serial), "ready") for serial in range(SETS)]
-    runner = ThreadRunner(generation, concurrency=4, writer=False)  # type: ignore[arg-type]
+    runner = ThreadRunner(generation, concurrency=4, announced=False)  # type: ignore[arg-type]
     for first in range(0, SETS, run):
         runner.start(jobs[first : first + run])
     for _ in jobs:

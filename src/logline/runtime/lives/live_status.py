@@ -1,0 +1,38 @@
+"""What an operator is doing, seen from its life; from the log where the machine knows nothing yet, or any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from logline.engine.operating import OperatorMachine
+from logline.names import ERRORS
+from logline.runtime.lives.driver import LifeDriver
+from logline.runtime.lives.life import Life
+from logline.runtime.status import OperatorStatus, logged_status
+from logline.store.seam import Store
+
+
+def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatus) -> OperatorStatus:
+    """`known` with the numbers of this moment. Called by any thread."""
+    machine, spec, phases = driver.machine, driver.life.spec, driver.life.phases
+    if driver.over is not None or machine.phase in ("new", "claiming"):
+        return logged_status(store, spec, known)
+    taken = lag = flight = 0
+    if isinstance(machine, OperatorMachine):
+        for channel in spec.inputs:
+            at = machine.inbox.channels[channel.name].position
+            taken += at.ssn - int(at.ended)
+            lag += max(store.read(channel.sender).head(channel.out).last - at.ssn, 0)
+        flight = machine.in_flight
+    ended = int(machine.end_given)
+    last = {port: machine.outbox.heads[port].last - ended for port in spec.ports}
+    return replace(
+        known,
+        taken=taken,
+        out=sum(last.values()),
+        lag=lag,
+        open_sets=len(phases.sets) if phases is not None else 0,
+        in_flight=flight,
+        errors=machine.outbox.open_errors - (ended if ERRORS in spec.ports else 0),
+        errors_ever=last.get(ERRORS, 0),
+    )

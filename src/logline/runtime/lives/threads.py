@@ -1,0 +1,92 @@
+"""Where user code and blocking calls run: threads of lives, and event loops for async user code."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class WorkThread(Generic[T]):
+    """Does what may block, one thing after the other."""
+
+    def __init__(self, name: str, work: Callable[[T], None]) -> None:
+        self._todo: queue.SimpleQueue[tuple[T] | None] = queue.SimpleQueue()
+        self._work = work
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread.start()
+
+    def put(self, item: T) -> None:
+        """After those that were put before."""
+        self._todo.put((item,))
+
+    def _run(self) -> None:
+        while (item := self._todo.get()) is not None:
+            self._work(*item)
+
+    def stop(self) -> None:
+        """Ends it after what was put before."""
+        self._todo.put(None)
+
+
+class EventLoopThread:
+    """The event loop of async operators, on its own thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self._run, name="logline-async", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        loop = self.loop
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        pending = asyncio.all_tasks(loop)
+        for task in pending:
+            task.cancel()
+        if pending:
+            loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        loop.close()
+
+    def stop(self) -> None:
+        """Cancels what still runs there."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+
+
+class SteppedLoop:
+    """An event loop without a thread: async user code runs only while the owner lets it."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def get(self) -> asyncio.AbstractEventLoop:
+        """Made when first asked for."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop
+
+    def run(self) -> bool:
+        """Lets user code run until it reports; False if there is no loop."""
+        if self._loop is None:
+            return False
+        self._loop.run_forever()
+        return True
+
+    def heard(self) -> None:
+        """User code has reported: its turn ends."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def close(self) -> None:
+        """Cancelled tasks get to their end."""
+        if self._loop is not None:
+            for _ in range(3):
+                self._loop.call_soon(self._loop.stop)
+                self._loop.run_forever()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+            self._loop = None
