@@ -18,9 +18,9 @@ Format = Annotated[Literal["table", "json"], typer.Option(help="For people, or f
 
 def log_url(text: str) -> str:
     """The address of a log; the path of its folder will do."""
-    if (Path(text) / "log.json").exists() or ":" not in text:
-        return f"lmdb:{text}"
-    return text
+    from logline.store.address import in_folder
+
+    return in_folder(text) if (Path(text) / "log.json").exists() or ":" not in text else text
 
 
 def open_used(text: str) -> Log:

@@ -51,11 +51,12 @@ def run(
     signal.signal(signal.SIGTERM, _terminated)
     from logline.cli.load import load_pipeline
     from logline.runtime.control.progress import follow, line
+    from logline.store.address import reach_of
 
     url = None if log is None else log_url(log)
     if fresh and url is not None:
         _refuse_used(url)
-    if engine == "processes" and (url is None or not url.startswith("lmdb:")):
+    if engine == "processes" and reach_of(url) == "process":
         raise typer.BadParameter("--engine processes needs a log that processes can share: --log lmdb:PATH")
     pipeline = load_pipeline(file)
     settings: Settings = {

@@ -21,7 +21,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -33,7 +32,7 @@ from logline.errors import BadName, LogError, OptionError
 from logline.graph.record import schema_of
 from logline.names import InstanceName, OperatorName, PortName, event_name, parse_port, port_name
 from logline.spark.types import as_spark_arrow, cast
-from logline.store.address import find_store
+from logline.store.address import absolute, find_store, reach_of
 from logline.store.seam import Store
 from logline.store.tables import SCHEMAS, TABLES, record_in, stored_events
 
@@ -78,14 +77,11 @@ class Wanted:
         names = _TRUTHS.get(given.get("names", "false").lower())
         if names is None:
             raise OptionError(f"option 'names': {given['names']!r} is neither 'true' nor 'false'")
-        kind, colon, place = log.partition(":")
-        if kind == "lmdb" and colon and place:
-            # As the session's own process sees it: the executors may have another working directory.
-            log = f"lmdb:{Path(place).absolute()}"
-        elif kind == "memory":
+        if reach_of(log) == "process":
             raise OptionError(
                 "option 'log': a log in memory can't be seen by the processes of Spark: use Log.frame(spark, port)"
             )
+        log = absolute(log)  # as the session's own process sees it: the executors may have another working directory
         if table is not None:
             if table not in TABLES:
                 raise OptionError(f"option 'table': there is no table {table!r}; there are {', '.join(TABLES)}")

@@ -12,7 +12,6 @@ from logline.graph.record import schema_of
 from logline.names import parse_port, port_name
 from logline.spark.datasource import FORMAT, frame_batches, frame_schema, register
 from logline.spark.types import to_frame
-from logline.store.memory import MemoryStore
 from logline.store.seam import Store
 from logline.store.tables import record_in
 
@@ -26,7 +25,7 @@ def frame(store: Store, url: str, spark: Any, port: str, *, names: bool = False)
         raise DefinitionError(f"frame(): {spark!r} is not a SparkSession: write log.frame(spark, port)")
     instance, out = parse_port(port)
     schema = frame_schema(schema_of(record_in(store), instance, out), port_name(instance, out), names=names)
-    if isinstance(store, MemoryStore):
+    if store.traits.reach == "process":
         span = (1, store.read(instance).head(out).last)
         batches = frame_batches(store, instance, out, schema, names=names, span=span)
         return to_frame(spark, pa.Table.from_batches(batches, schema=schema))

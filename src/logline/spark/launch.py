@@ -31,6 +31,7 @@ from logline.spark.host import SparkHost, alive
 from logline.spark.session import one_host, session
 from logline.spark.slots import slots
 from logline.spark.types import session as active_session
+from logline.store.address import in_folder, reach_of
 from logline.store.seam import Lease, Store
 
 logger = logging.getLogger("logline")
@@ -39,7 +40,7 @@ logger = logging.getLogger("logline")
 def start(graph: Graph, settings: StartSettings) -> Run:
     """Starts the pipeline on Spark: on the session given, the active one, or one that ends with the run."""
     log, spark = settings.log, settings.spark
-    if log is not None and log.startswith("memory:"):
+    if log is not None and reach_of(log) == "process":
         raise OptionError(
             f"{log!r} is a log in this process, and Spark's tasks are others: use log='lmdb:PATH', or engine='inline'"
         )
@@ -55,11 +56,13 @@ def start(graph: Graph, settings: StartSettings) -> Run:
     try:
         _check_master(used, log)
         grouping = fit(graph, used)  # what is refused must not touch the log
-        folder = tempfile.mkdtemp(prefix="logline-") if log is None else None
-        if folder is not None:
+        folder = None
+        if log is None:
+            folder = tempfile.mkdtemp(prefix="logline-")
+            log = in_folder(folder)
             logger.warning("pipeline %r keeps its log in %s: it goes when the run does", graph.name, folder)
         on_spark = _OnSpark(used, grouping, stop=given is None)
-        run = launch.start(graph, replace(settings, log=log or f"lmdb:{folder}"), on_spark.make)
+        run = launch.start(graph, replace(settings, log=log), on_spark.make)
         if folder is not None:
             weakref.finalize(run.log.store, shutil.rmtree, folder, ignore_errors=True)
     except BaseException:
@@ -123,7 +126,7 @@ def fit(graph: Graph, spark: SparkSession) -> Grouping:
 
 def _check_master(spark: SparkSession, log: str | None) -> None:
     master = spark.sparkContext.master
-    if (log is None or log.startswith("lmdb:")) and not one_host(master):
+    if (log is None or reach_of(log) == "host") and not one_host(master):
         raise OptionError(
             f"a log in a folder can't be used with master {master!r}, which spans hosts: an operator that is started "
             "again elsewhere would not find it. Use a master on this machine, local[N,100] or local-cluster[...]"

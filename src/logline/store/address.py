@@ -10,7 +10,7 @@ from typing import Literal
 
 from logline.errors import LogError, OptionError, a_kind
 from logline.store.memory import find_memory, memory_names, open_memory
-from logline.store.seam import Store
+from logline.store.seam import Reach, Store
 
 _LATER = {"postgres": "PostgreSQL", "postgresql": "PostgreSQL"}
 _KINDS = "'memory:NAME' or 'lmdb:PATH', for example 'lmdb:orders.log'"
@@ -44,6 +44,35 @@ def find_store(url: str) -> Store | None:
     from logline.store.lmdb.folder import LmdbStore, is_log
 
     return LmdbStore(Path(place), create=False) if is_log(Path(place)) else None
+
+
+def reach_of(url: str | None) -> Reach:
+    """Who can open the log at that address; None is a fresh one in memory. Opens nothing.
+
+    >>> reach_of("lmdb:sales.log"), reach_of("memory:sales")
+    ('host', 'process')
+    """
+    return "host" if url is not None and _split(url)[0] == "lmdb" else "process"
+
+
+def takes_durability(url: str | None) -> bool:
+    """Whether the user decides what a commit of this log survives."""
+    return reach_of(url) == "host"
+
+
+def absolute(url: str) -> str:
+    """The address as a process with another working directory understands it."""
+    kind, colon, place = url.partition(":")
+    return f"lmdb:{Path(place).absolute()}" if kind == "lmdb" and colon and place else url
+
+
+def in_folder(path: Path | str) -> str:
+    """The address of the log in that folder.
+
+    >>> in_folder("sales.log")
+    'lmdb:sales.log'
+    """
+    return f"lmdb:{path}"
 
 
 def no_log(url: str) -> LogError:

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+
+from logline.store.address import absolute
 
 Json = dict[str, Any]
 
@@ -162,11 +163,9 @@ def public_address(log: str) -> str:
     >>> public_address("lmdb:/data/sales.log")
     'lmdb:/data/sales.log'
     """
-    kind, _, place = log.partition(":")
-    if kind == "memory":
-        return log
-    if kind == "lmdb":
-        return f"lmdb:{Path(place).absolute()}"
+    kind = log.partition(":")[0]
+    if kind in ("memory", "lmdb"):
+        return absolute(log)
     parts = urlsplit(log)
     return f"{kind}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else f"{kind}:"
 

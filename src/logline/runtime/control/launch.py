@@ -36,7 +36,7 @@ from logline.runtime.lives.inline import InlineEngine
 from logline.runtime.lives.instances import Instance, instances_of, of_operator
 from logline.runtime.log.log import Log
 from logline.runtime.log.log_status import DRIVER
-from logline.store.address import find_store, open_store
+from logline.store.address import absolute, find_store, open_store
 from logline.store.memory import MemoryStore
 from logline.store.seam import Lease, Meta, Store
 
@@ -77,7 +77,7 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
             logger.info("pipeline %r has finished on this log: nothing is run twice", graph.name)
             lease.release()
             return Run(graph, instances, Log(store, log), None)
-        made = make(graph, instances, store, shared(log), lease)
+        made = make(graph, instances, store, absolute(log or ""), lease)
         return Run(graph, instances, Log(store, log), made, settings.openlineage)
     except BaseException:
         lease.release()
@@ -120,12 +120,6 @@ def on_hosts(
         for groups, where in ((grouping.groups, host), (grouping.on_driver, driver))
         for name, members in groups.items()
     ]
-
-
-def shared(log: str | None) -> str:
-    """The address of a log as a process in another folder understands it."""
-    kind, _, place = (log or "").partition(":")
-    return f"lmdb:{Path(place).absolute()}" if kind == "lmdb" else log or ""
 
 
 def preview(graph: Graph, operator: OperatorName, port: PortName, rows: int) -> pa.Table:

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypedDict, get_args
 from logline.errors import OptionError
 from logline.lineage.openlineage.settings import OpenLineage
 from logline.lineage.openlineage.settings import settings as openlineage_settings
-from logline.store.address import check_address
+from logline.store.address import check_address, reach_of, takes_durability
 
 EngineName = Literal["spark", "inline", "processes"]
 Durability = Literal["disk", "process"]
@@ -71,12 +71,11 @@ def check_settings(log: str | None, given: Settings) -> StartSettings:
     _one_of("durability", found.durability, Durability)
     _one_of("resume", found.resume, Resume)
     _one_of("until", found.until, Until)
-    in_folder = log is not None and log.startswith("lmdb:")
     if found.spark is not None and found.engine != "spark":
         raise OptionError("spark= is of no use without engine='spark': leave it out")
-    if found.durability != "disk" and found.engine != "spark" and not in_folder:
+    if found.durability != "disk" and found.engine != "spark" and not takes_durability(log):
         raise OptionError("durability= is for logs on disk, log='lmdb:PATH': leave it out")
-    if found.engine == "processes" and not in_folder:
+    if found.engine == "processes" and reach_of(log) == "process":
         raise OptionError("engine='processes' needs a log that processes can share: log='lmdb:PATH'")
     return replace(found, openlineage=openlineage_settings(given.get("openlineage")))
 
