@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 import logline as ll
 from benchmarks.measure import write
-from benchmarks.paced import kill, spread, steady, wait_for_writes, writes
+from benchmarks.steady import finish, kill, spread, steady, wait_for_writes, writes
 
 KILLS = int(os.environ.get("RESTART_KILLS", "15"))
 
@@ -37,7 +37,7 @@ def measure(spark: SparkSession, *, nest: bool = False) -> dict[str, float]:
                     time.sleep(0.01)
                 found.append(new[0] - at)
                 time.sleep(6)  # deaths that come sooner count as a crash loop, with its pauses
-            (folder / "on").unlink()
+            finish(folder)
             run.wait(60)
     return spread(found)
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import logline as ll
 from benchmarks.measure import write
-from benchmarks.paced import kill, spread, steady, times, wait_for_writes
+from benchmarks.steady import finish, kill, spread, steady, times, wait_for_writes
 
 KILLS = int(os.environ.get("GAP_KILLS", "6"))
 
@@ -30,7 +30,7 @@ def measure(spark: SparkSession) -> dict[str, dict[str, float]]:
                     time.sleep(6)  # deaths that come sooner count as a crash loop, with its pauses
                     around = [t for t in times(folder) if at - 0.1 < t < at + 6]
                     gaps.append(max(b - a for a, b in pairwise(around)))
-            (folder / "on").unlink()
+            finish(folder)
             run.wait(60)
     return {operator: spread(gaps) for operator, gaps in found.items()}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import logline as ll
 from benchmarks.measure import write
-from benchmarks.paced import steady, wait_for_writes
+from benchmarks.steady import finish, steady, wait_for_writes
 
 
 def first_write(**settings: Any) -> float:
@@ -26,7 +26,7 @@ def first_write(**settings: Any) -> float:
         with steady(folder).start(f"lmdb:{folder}/log", durability="process", **settings) as run:
             wait_for_writes(folder, 0.0)
             took = time.monotonic() - began
-            (folder / "on").unlink()
+            finish(folder)
             run.wait(60)
     return took
 

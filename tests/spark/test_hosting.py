@@ -17,7 +17,7 @@ from tests.chaos.test_kill_workers import alive, totals
 from tests.chaos.test_poison import EVENTS as SERVED
 from tests.chaos.test_poison import POISON, deaths, plain
 from tests.chaos.test_poison import pipeline as poisoned
-from tests.spark.paced import EVENTS, Paced, allow, check, paced, parent
+from tests.paced import EVENTS, Paced, allow, check, paced, parent
 from tests.waiting import PATIENCE, until
 
 import logline as ll

@@ -6,35 +6,18 @@ import os
 import signal
 import statistics
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.paced import Paced, allow
+from tests.paced import parent as parent_of
 
 import logline as ll
 
 RATE = 200
 """Events per second."""
-
-
-class Steady(ll.Source):
-    """An event every 5 ms, for as long as a file exists. Later than due, it catches up."""
-
-    schema = pa.schema([("n", pa.int64())])
-    gather = False
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def read(self, partition: str, offset: int | None) -> Iterator[tuple[pa.RecordBatch, int] | None]:
-        n = offset or 0
-        began = time.monotonic() - n / RATE
-        while self.path.exists():
-            n += 1
-            # It sleeps rather than say "nothing now", after which it would be asked again a second later.
-            time.sleep(max(began + n / RATE - time.monotonic(), 0))
-            yield pa.record_batch({"n": [n]}), n
+FOREVER = 1 << 60
 
 
 class Timed(ll.Sink):
@@ -56,12 +39,17 @@ def signed(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def steady(folder: Path) -> ll.Pipeline:
-    """The pipeline; removing `folder/on` ends it."""
-    (folder / "on").touch()
+    """The pipeline; `finish` ends it."""
+    allow(folder, FOREVER)
     p = ll.Pipeline("steady")
-    numbers = p.source("numbers", Steady(folder / "on"), rows=1, within="1ms")
+    numbers = p.source("numbers", Paced(folder / "allowed", FOREVER, RATE), rows=1, within="1ms")
     numbers.map_batches("map", signed).sink("store", Timed(folder / "times"))
     return p
+
+
+def finish(folder: Path) -> None:
+    """Nothing more comes."""
+    (folder / "allowed").unlink()
 
 
 def writes(folder: Path) -> list[tuple[float, int]]:
@@ -86,7 +74,7 @@ def kill(run: ll.Run, operator: str, *, parent: bool = False) -> tuple[float, in
     """kill -9 of an operator's process, or of the one that forked it; returns when that was, and the operator's."""
     while (pid := run.pid(operator)) is None:
         time.sleep(0.001)
-    target = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) if parent else pid
+    target = parent_of(pid) if parent else pid
     at = time.time()
     os.kill(target, signal.SIGKILL)
     return at, pid

@@ -1,7 +1,9 @@
-"""A pipeline whose source gives as many events as a file allows, so that a test decides how far it gets."""
+"""A source that gives as many events as a file allows, so that a test decides how far a pipeline gets; at a steady
+rate for benchmarks."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,19 +16,26 @@ EVENTS = 60
 
 
 class Paced(ll.Source):
-    """Event n comes once the file holds a number of at least n."""
+    """Event n comes once the file holds a number of at least n; with a `rate`, so many come in a second, and it
+    catches up when it is later than due. Without the file it ends."""
 
     schema = pa.schema([("n", pa.int64())])
     gather = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, events: int = EVENTS, rate: float | None = None) -> None:
         self.path = path
+        self.events = events
+        self.rate = rate
 
     def read(self, partition: str, offset: int | None) -> Iterator[tuple[pa.RecordBatch, int] | None]:
         n = offset or 0
-        while n < EVENTS:
+        began = time.monotonic() - n / self.rate if self.rate is not None else 0.0
+        while n < self.events and self.path.exists():
             if n < int(self.path.read_text() or 0):
                 n += 1
+                if self.rate is not None:
+                    # It sleeps rather than say "nothing now", after which it would be asked again a second later.
+                    time.sleep(max(began + n / self.rate - time.monotonic(), 0))
                 yield pa.record_batch({"n": [n]}), n
             else:
                 yield None
@@ -44,6 +53,7 @@ def paced(folder: Path) -> ll.Pipeline:
 
 
 def allow(folder: Path, events: int) -> None:
+    """How far the source of this folder may go."""
     aside = folder / "allowed.new"
     aside.write_text(str(events))
     aside.replace(folder / "allowed")
