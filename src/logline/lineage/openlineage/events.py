@@ -17,6 +17,7 @@ from logline.lineage.openlineage import facets
 from logline.lineage.openlineage.facets import PRODUCER, SPEC, Json
 from logline.lineage.openlineage.jobs import Dataset, Job, Port, operator_jobs, pipeline_job
 from logline.names import OUT, ChannelName, Ssn, event_name, port_name
+from logline.store.address import reach_of
 
 Kind = Literal["START", "RUNNING", "COMPLETE", "FAIL", "ABORT"]
 
@@ -146,7 +147,7 @@ class Events:
         """How to ask for the last events of the stream; a log in memory can't be asked from a command line."""
         address = self._of.log
         ports = [(port, m) for port, m in moved if not port[1].startswith("@")]
-        if not ports or address.startswith("memory:"):
+        if not ports or reach_of(address) == "process":
             return None
         (instance, port), m = ports[-1]
         if not self._traced:

@@ -26,6 +26,7 @@ from logline.names import (
     Ssn,
     TargetName,
 )
+from logline.store.channels import HandOver
 from logline.store.seam import Holder, Meta, Store
 from logline.testing.conformance.base import HOURLY, OpenLog, StoreSuite
 from logline.testing.conformance.commits import ORDERS, taken
@@ -132,6 +133,11 @@ class SharingRules(StoreSuite):
     """Bells, lease, meta, statuses, threads."""
 
     # ---- one writer, many readers -----------------------------------------------------------------------------
+
+    def test_a_store_says_what_it_is(self, store: Store) -> None:
+        assert store.traits.reach in ("process", "host", "hosts")
+        assert store.traits.blocking <= {"claim", "commit", "read"}
+        assert store.fresh is None or isinstance(store.fresh, HandOver)
 
     def test_readers_beside_a_writer_see_whole_commits(self, store: Store) -> None:
         over = threading.Event()
