@@ -37,6 +37,12 @@ class EventClock:
         self.ended = {c for c in ended if c in self.greatest}
         self.watermark = logged.get(WATERMARK)
 
+    def rewire(self, channels: Iterable[ChannelName], now: int) -> None:
+        """Other channels: what one of them has shown stays known, one that has come begins as any other does."""
+        self.greatest = {channel: self.greatest.get(channel) for channel in channels}
+        self.active = {channel: self.active.get(channel, now) for channel in self.greatest}
+        self.ended &= self.greatest.keys()
+
     def saw(self, channel: ChannelName, time: int | None, now: int) -> None:
         """An event has arrived whose greatest time is this."""
         self.active[channel] = now

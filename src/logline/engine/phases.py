@@ -181,6 +181,13 @@ class Phases:
         self._strict = spec.on_error == "stop"
         self._logged_clock: dict[ChannelName, int] = {}
 
+    def rewire(self, spec: InstanceSpec) -> None:
+        """Channels have come or gone. One that has come counts for the event clock from now on."""
+        self.spec = spec
+        self.channels = {c.name: c for c in spec.inputs}
+        if self.clock is not None:
+            self.clock.rewire([c.name for c in spec.inputs if c.port in self.op.time], self.now)
+
     # ---- recovery -------------------------------------------------------------------------------------
 
     def restore(self, image: Image, events: Mapping[ChannelName, Mapping[Ssn, Output]], now: int) -> Intake:

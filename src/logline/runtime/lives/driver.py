@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.machine import Machine
+from logline.engine.spec import InstanceSpec
 from logline.errors import EngineError, Fenced, PipelineFailed
 from logline.names import InstanceName
 from logline.runtime.lives.generation import Key
@@ -203,6 +204,11 @@ class LifeDriver(Generic[L]):
                 self.stimuli.extend(stimulus.outcome)
         elif self.over is None:
             self.stimuli.append(stimulus)
+
+    def rewire(self, spec: InstanceSpec) -> None:
+        """Channels of the instance have come or gone: the life reads other ones, and its machine hears of it."""
+        self.life.rewire(spec)
+        self.arrive(on.Rewired(spec))
 
     def quiet(self) -> bool:
         """Whether it has nothing to do until something comes from outside."""

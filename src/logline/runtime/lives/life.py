@@ -20,6 +20,7 @@ from logline.engine import stimuli as on
 from logline.engine.operating import OperatorMachine
 from logline.engine.phases import USER_ERRORS, Phases, Services, UserError, failure_of
 from logline.engine.sets import own_id
+from logline.engine.spec import InstanceSpec
 from logline.graph.states import decode_state, encode_state
 from logline.names import PartitionName, Serial, TargetName
 from logline.recovery.machines import machine_for
@@ -143,6 +144,11 @@ class Life(LogLife):
             do.Read: self._read,
             do.Confirm: self._confirm,
         }
+
+    def rewire(self, spec: InstanceSpec) -> None:
+        super().rewire(spec)
+        if self.phases is not None:
+            self.phases.rewire(spec)
 
     def set_name(self, serial: Serial) -> str:
         """As the operator calls it."""

@@ -75,6 +75,12 @@ class LogLife:
         """Only a life that is over may look for what is collected; in another one R12 is broken."""
         return self.journal is not None and self.store.read(self.spec.name).incarnation() != self.journal.incarnation
 
+    def rewire(self, spec: InstanceSpec) -> None:
+        """Channels of this instance have come or gone (R28)."""
+        self.spec = spec
+        self._connections = spec.channels
+        self._inputs = {name: opened for name, opened in self._inputs.items() if name in self._connections}
+
     def set_name(self, serial: Serial) -> str:
         """The id of an open set, for messages; empty if it is not known."""
         return ""

@@ -12,6 +12,7 @@ from tests.waiting import PATIENCE
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.image import Claim, Image
+from logline.engine.janitor import Janitor
 from logline.engine.machine import Machine
 from logline.engine.results import Failure
 from logline.engine.sets import Answer
@@ -19,6 +20,8 @@ from logline.engine.spec import InstanceSpec
 from logline.engine.step import Step
 from logline.errors import EngineError, Fenced, PipelineFailed
 from logline.names import Incarnation, InstanceName, Serial
+from logline.recovery.machines import needed
+from logline.recovery.pessimistic import Pessimistic
 from logline.runtime.lives.driver import OUTSIDE, Hooks, LifeDriver, Returned, blocking
 from logline.runtime.lives.generation import Key
 from logline.runtime.lives.log_life import LogLife
@@ -31,11 +34,11 @@ KEY: Key = (Serial(1), -1, 0)
 ANSWER = Answer(Serial(1), -1, 0, "fn", "digest", b"")
 
 
-class Scripted(Machine):
+class Scripted(Janitor):
     """Asks for what a test says, whatever it hears."""
 
     def __init__(self, answers: dict[type[on.Stimulus], list[do.Action]]) -> None:
-        super().__init__(InstanceSpec(OP))
+        super().__init__(InstanceSpec(OP), Pessimistic(), needed)
         self.answers = answers
         self.heard: list[on.Stimulus] = []
 

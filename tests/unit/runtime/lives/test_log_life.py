@@ -6,16 +6,17 @@ import pytest
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.image import Collection, Output, Step
-from logline.engine.operating import OperatorMachine
-from logline.engine.spec import ChannelSpec, InstanceSpec
-from logline.errors import EngineError
-from logline.names import IN, OUT, ChannelName, InstanceName, Serial, Ssn
+from logline.engine.events import Collection, Output
+from logline.engine.spec import InstanceSpec
+from logline.engine.step import Step
+from logline.graph.instances import Channel
+from logline.names import IN, OUT, InstanceName, Serial, Ssn
+from logline.recovery.machines import machine_for
 from logline.runtime.lives.log_life import LogLife
 from logline.store.memory import MemoryStore
 
 UP, OP = InstanceName("up"), InstanceName("op")
-CHANNEL = ChannelSpec(ChannelName("up.out>op.in"), UP, OUT, OP, IN)
+CHANNEL = Channel.between(UP, OUT, OP, IN)
 SPEC = InstanceSpec(OP, inputs=(CHANNEL,))
 
 
@@ -26,7 +27,7 @@ def life() -> LogLife:
     sender = store.claim(UP)
     sender.commit(Step(number=1, outputs=[Output(OUT, Ssn(n), (), 1, 10, 10 * n, Serial(n)) for n in (1, 2, 3)]))
     sender.commit(Step(number=2, collected={OUT: Collection(Ssn(3), frozenset())}))
-    made = LogLife(SPEC, store, OperatorMachine(SPEC))
+    made = LogLife(SPEC, store, machine_for(SPEC))
     made.machine.handle(on.Started(), 0)
     for stimulus in made.execute(do.ClaimJournal()):
         made.machine.handle(stimulus, 0)
@@ -43,8 +44,9 @@ ACTIONS = [
 def test_a_payload_that_is_gone_ends_a_life_loudly(life: LogLife, action: do.Action, gone: tuple[Ssn, ...]) -> None:
     (stimulus,) = life.execute(action)
     assert stimulus == on.PayloadGone(CHANNEL.name, gone)
-    with pytest.raises(EngineError, match=r"op needs 1.* of up.out>op.in, and it is collected \(R12\)"):
-        life.machine.handle(stimulus, 0)
+    (halt,) = life.machine.handle(stimulus, 0)
+    assert isinstance(halt, do.Halt)
+    assert "of up.out>op.in from 1 on are needed and are not in the log any more" in halt.failure.message
 
 
 @pytest.mark.parametrize(("action", "gone"), ACTIONS, ids=["fetch", "members"])
@@ -58,3 +60,14 @@ def test_what_is_there_is_fetched(life: LogLife) -> None:
     (stimulus,) = life.execute(do.Fetch(CHANNEL.name, Ssn(2)))
     assert isinstance(stimulus, on.Fetched)
     assert [event.ssn for event in stimulus.events] == [3]
+
+
+def test_a_channel_that_comes_during_a_life_is_read(life: LogLife) -> None:
+    """R28: channels are discovered."""
+    other = Channel.between(InstanceName("up/2"), OUT, OP, IN)
+    sender = life.store.claim(other.sender)
+    sender.commit(Step(number=1, outputs=[Output(OUT, Ssn(1), (), 1, 10, 10, Serial(1))]))
+    life.rewire(InstanceSpec(OP, inputs=(CHANNEL, other)))
+    (stimulus,) = life.execute(do.Fetch(other.name, Ssn(0)))
+    assert isinstance(stimulus, on.Fetched)
+    assert [event.ssn for event in stimulus.events] == [1]
