@@ -157,7 +157,7 @@ class World:
         self.now = 1_000_000
         self.store = MemoryStore("sim")
         self.store.ring = self._ring  # type: ignore[method-assign]
-        if seed % 2:  # half of the schedules hand events over beside the journal, a few at a time
+        if seed % 2 == 0:  # half of the schedules hand events over beside the journal, a few at a time
             self.store.fresh = HandOver(most=2_000)
         self.checks = Checks(instances, self.store, service or PaidService(), clock=lambda: self.now)
         self.points = 0
