@@ -39,6 +39,8 @@ from logline.store.load import journal_row
 from logline.store.members import MEMBERS, Joined
 from logline.store.rows import Collector, Rows
 
+_sets, _lineage, _errors, _reads = Step.sets.peek, Step.lineage.peek, Step.errors.peek, Step.reads.peek
+
 
 class Prepared(NamedTuple):
     """What a step holds of user code's values, encoded: ids and notes that can't be logged exactly are refused."""
@@ -52,7 +54,7 @@ class Prepared(NamedTuple):
 
 def prepare(step: Step) -> Prepared:
     """Raises CodecError, and then nothing has happened."""
-    sets, encode, of = Step.sets.peek(step), codec.encode, Joined.of
+    sets, encode, of = _sets(step), codec.encode, Joined.of
     ids = {serial: encode(own_id(member)) for serial, member in sets.alone.items()}
     ids |= {serial: encode(opened.id) for serial, opened in sets.opened.items()}
     joining = [(serial, of((member,))) for serial, member in sets.alone.items()]
@@ -103,7 +105,7 @@ def apply(
             rows.delete(TIMERS, (digest,))
         else:
             rows.put(TIMERS, (digest,), timer)
-    for ssn in Step.errors.peek(step).resolved:
+    for ssn in _errors(step).resolved:
         rows.put(RESOLVED, (ssn,), True)
     dues = _apply_sets(rows, step, prepared, journal.dues)
     moved = _moved(step, heads)
@@ -121,7 +123,7 @@ def apply(
         journal.format,
         journal.incarnation,
         step.number,
-        max(journal.serial, Step.sets.peek(step).serial),
+        max(journal.serial, _sets(step).serial),
         dues,
         journal.ended or step.ended,
         journal.left or step.left,
@@ -140,7 +142,7 @@ def _moved(step: Step, heads: Mapping[PortName, Head]) -> dict[PortName, Head]:
             moved[port] = Head() if old is None else Head(old.last, old.total, old.base, old.pinned)
         return moved[port]
 
-    for port, (last, total) in Step.reads.peek(step).reveal.items():  # before the outputs, which come after them
+    for port, (last, total) in _reads(step).reveal.items():  # before the outputs, which come after them
         head(port).last, head(port).total = last, total
     newest = {output.port: output for output in step.outputs}
     for port, output in newest.items():
@@ -152,7 +154,7 @@ def _moved(step: Step, heads: Mapping[PortName, Head]) -> dict[PortName, Head]:
 
 def _apply_sets(rows: Rows, step: Step, prepared: Prepared, dues: int) -> int:
     """Returns how many sets have become due up to now."""
-    sets, lineage, ids = Step.sets.peek(step), Step.lineage.peek(step), prepared.ids
+    sets, lineage, ids = _sets(step), _lineage(step), prepared.ids
     for serial, joined in prepared.joining:
         rows.put(MEMBERS, (serial, step.number), joined)
     for serial in sets.alone:
@@ -178,7 +180,8 @@ def _apply_sets(rows: Rows, step: Step, prepared: Prepared, dues: int) -> int:
         _remember(rows, serial, inset, joined, made)
     for serial in sets.done:
         _finish(rows, serial, made)
-    history.put_step(rows, step)
+    if lineage.segment is not None or lineage.expired:
+        history.put_step(rows, step.number, lineage)
     for channel, base in step.forget.items():
         members.forget(rows, channel, base)
     return dues

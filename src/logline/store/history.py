@@ -21,7 +21,7 @@ from logline.engine import codec
 from logline.engine.events import Output
 from logline.engine.history import Finished, Lone, Segment
 from logline.engine.sets import Answer, own_id
-from logline.engine.step import Step
+from logline.engine.step import LineageChanges
 from logline.names import ChannelName, PortName, Serial, Ssn
 from logline.store import members
 from logline.store.members import Joined
@@ -82,9 +82,8 @@ def made_by(outputs: Sequence[Output], kept: Sequence[Serial]) -> Made:
     return found
 
 
-def put_step(rows: Rows, step: Step) -> None:
-    """The segment, and what the step adds to it; sets are put when they are finished."""
-    lineage = Step.lineage.peek(step)
+def put_step(rows: Rows, number: int, lineage: LineageChanges) -> None:
+    """The segment, and what the commit of that number adds to it; sets are put when they are finished."""
     if lineage.expired:
         _expire(rows, lineage.expired)
     segment = lineage.segment
@@ -97,7 +96,7 @@ def put_step(rows: Rows, step: Step) -> None:
         rows.put(RUNS, (run.serial,), RunRow(run.channel, run.ssn, run.count))
         rows.put(RUN_EVENTS, (run.channel, run.ssn), RunEvent(run.serial, run.count))
     added = SegmentSets(lineage.kept, [run.serial for run in lineage.lone])
-    rows.put(SEGMENT_SETS, (segment.number, step.number), added)
+    rows.put(SEGMENT_SETS, (segment.number, number), added)
 
 
 def _expire(rows: Rows, upto: int) -> None:

@@ -120,38 +120,29 @@ _UNPACK = [struct.Struct(f">{count}Q").unpack_from for count in range(4)]
 class _Shape:
     """How a table's keys and values become bytes."""
 
-    __slots__ = ("_kind", "_named", "_numbers", "_read", "key")
+    __slots__ = ("_digest", "_numbers", "key", "named", "read")
 
     def __init__(self, table: Table[Any]) -> None:
-        self._kind = begin = kind(table.name)
-        self._named = table.key[:1] == ("name",)
-        self._numbers = len(table.key) - self._named
-        self._read = reader_of(tuple[str, table.record] if self._named else table.record)  # type: ignore[name-defined]
+        begin = kind(table.name)
+        self.named = table.key[:1] == ("name",)
+        self._digest = table.key == ("digest",)
+        self._numbers = len(table.key) - self.named
+        self.read = reader_of(tuple[str, table.record] if self.named else table.record)  # type: ignore[name-defined]
         self.key: Callable[[Key], bytes]
         """A key as bytes, or what keys begin with."""
-        if table.key == ("digest",):
-            self._numbers = 0
+        if self._digest:
             self.key = lambda key: b"".join((begin, *key))
-        elif self._named:
+        elif self.named:
             self.key = lambda key: begin + hashed(key[0]) + _PACK[len(key) - 1](*key[1:]) if key else begin
         else:
             self.key = lambda key: begin + _PACK[len(key)](*key)
 
-    def pack(self, key: Key, value: Any) -> bytes:
-        """A value, after the name that its key hides."""
-        return pack((key[0], value)) if self._named else pack(value)
-
-    def value(self, raw: Raw) -> Any:
-        """The value alone."""
-        found = self._read(memoryview(raw)[:END])
-        return found[1] if self._named else found
-
     def row(self, raw_key: bytes, raw: Raw) -> tuple[Key, Any]:
         """With its key."""
-        found = self._read(memoryview(raw)[:END])
-        if self._named:
+        found = self.read(raw[:END])
+        if self.named:
             return (found[0], *_UNPACK[self._numbers](raw_key, 10)), found[1]
-        return _UNPACK[self._numbers](raw_key, 2) or (raw_key[2:],), found
+        return (raw_key[2:],) if self._digest else _UNPACK[self._numbers](raw_key, 2), found
 
 
 _shape = cache(_Shape)
@@ -169,12 +160,15 @@ class LmdbRows:
         """A row, if there is one."""
         shape = _shape(table)
         raw = self._txn.get(shape.key(key))
-        return None if raw is None else shape.value(raw)
+        if raw is None:
+            return None
+        found: Any = shape.read(raw[:END])
+        return found[1] if shape.named else found  # type: ignore[no-any-return]
 
     def put(self, table: Table[V], key: Key, value: V) -> None:
-        """Instead of what was there; sealed as by `sealed`."""
+        """Instead of what was there; sealed as by `sealed`. A name that is hashed in the key stands in the value."""
         shape = _shape(table)
-        at, raw = shape.key(key), shape.pack(key, value)
+        at, raw = shape.key(key), pack((key[0], value) if shape.named else value)
         self._txn.put(at, raw + _sum(xxh3_64_intdigest(raw, xxh3_64_intdigest(at))))
 
     def delete(self, table: Table[Any], key: Key) -> None:
