@@ -5,9 +5,15 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 ARGS   ?=
+JOBS   ?= 2
+
+# The tests start hundreds of interpreters. Each would compile all modules where writing bytecode is switched off.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS)
+QUICK  := tests/protocol tests/conformance/test_memory_store.py tests/docs/test_examples.py::test_docstring \
+          tests/unit/engine tests/unit/graph tests/unit/store
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test lint format soak kills mutants bench lock clean help
+.PHONY: setup demo test quick lint format soak kills mutants bench lock clean help
 
 setup: $(STAMP)  ## make .venv from the lock file (only when the lock or pyproject.toml changed)
 
@@ -20,8 +26,12 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-test: setup  ## run the tests; ARGS="-k machine -x" is passed to pytest
-	$(BIN)/python -m pytest $(ARGS)
+test: setup  ## run the tests; ARGS="-k machine -x" is passed to pytest, JOBS=4 takes as many processes
+	$(PYTEST) $(ARGS)
+
+quick: setup  ## what a change needs, in a minute: the protocol and what it stands on, 100 crash schedules, doctests
+	$(PYTEST) -q $(QUICK) $(ARGS)
+	$(BIN)/python -m logline.testing simulate --stop --schedules 100
 
 lint: setup  ## style, format, types, layers, tree, commit messages
 	$(BIN)/ruff check .

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 import pytest
 from hypothesis import settings
 
@@ -10,6 +13,17 @@ from logline.runtime.control import supervisor
 # No test asserts a time, and a busy machine is no failure.
 settings.register_profile("logline", deadline=None)
 settings.load_profile("logline")
+
+# A JVM of a test ends before optimized code pays off. Without the optimizing compiler it takes a third less CPU time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Assigns tests to workers (`-n 2`)."""
+    from tests.scheduling import Together
+
+    return Together(config, log)
 
 
 @pytest.fixture(autouse=True)

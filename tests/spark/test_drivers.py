@@ -71,14 +71,15 @@ def test_the_driver_is_killed_and_the_run_resumed(spark: SparkSession, tmp_path:
 
 
 SCRIPT = """
-import json, sys
+import json, os, sys
 from pyspark.sql import SparkSession
 import beside
 import logline as ll
 from logline.runtime.control.supervisor import Supervisor
 
 Supervisor.silence = 1e9  # the test kills, nobody else
-spark = SparkSession.builder.master(sys.argv[1]).config("spark.ui.enabled", "false").getOrCreate()
+settings = {"spark.ui.enabled": "false", "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", "")}
+spark = SparkSession.builder.master(sys.argv[1]).config(map=settings).getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 run = beside.pipeline(sys.argv[2], spark if "frame" in sys.argv else None).start("lmdb:log", durability="process")
 print(json.dumps({"executors": beside.executors(spark)}), flush=True)
