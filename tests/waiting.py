@@ -14,8 +14,9 @@ T = TypeVar("T")
 
 def until(condition: Callable[[], T]) -> T:
     """What the condition gives as soon as it gives something."""
-    give_up = time.monotonic() + PATIENCE
+    began = time.monotonic()
     while not (found := condition()):
-        assert time.monotonic() < give_up, "it does not come"
-        time.sleep(0.005)
+        waited = time.monotonic() - began
+        assert waited < PATIENCE, "it does not come"
+        time.sleep(min(max(waited / 20, 0.005), 0.25))  # who asks too often slows down what it waits for
     return found

@@ -43,6 +43,10 @@ class Astronomical(tzinfo):
     def utcoffset(self, at: datetime | None) -> timedelta:
         return timedelta(hours=1)
 
+    def dst(self, at: datetime | None) -> None: ...
+
+    def tzname(self, at: datetime | None) -> None: ...
+
     def __repr__(self) -> str:
         return "Astronomical()"  # part of a test's id, so no address
 
@@ -326,7 +330,7 @@ def test_a_digest_is_the_same_in_every_process() -> None:
     runs = [
         subprocess.run(
             [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed},
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[3] / "src")},
             check=True,
             capture_output=True,
             text=True,

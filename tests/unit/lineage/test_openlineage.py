@@ -26,6 +26,7 @@ from logline.errors import OptionError, PipelineFailed
 from logline.lineage.openlineage import facets, transport
 from logline.lineage.openlineage.settings import settings
 from logline.lineage.openlineage.transport import Sender
+from logline.names import InstanceName, PortName
 from logline.runtime.control import exporting
 from logline.runtime.control.exporting import Tally
 from logline.runtime.lives.instances import instances_of
@@ -147,12 +148,13 @@ def test_rows_that_were_collected_unseen_are_not_guessed() -> None:
     p = ll.Pipeline("quick")
     p.source("numbers", Counting(2000)).sink("store", ll.sinks.call(lambda *_: None, guarantee="named"))
     store = open_store("memory:quick")
+    numbers, out = InstanceName("numbers"), PortName("out")
     tally = Tally(store, {name: part.spec for name, part in instances_of(p.graph(), store.log_id).items()})
     p.run("memory:quick", engine="inline")
-    assert 1 not in store.read("numbers").stored("out"), "nothing was collected"
-    moved = tally.window()["numbers", "out"]
+    assert 1 not in store.read(numbers).stored(out), "nothing was collected"
+    moved = tally.window()[numbers, out]
     assert (moved.first, moved.last, moved.rows) == (1, 2000, None)
-    assert moved.nbytes == store.read("numbers").head("out").total
+    assert moved.nbytes == store.read(numbers).head(out).total
     assert tally.window() == {}
 
 
@@ -238,7 +240,8 @@ class Slow(Counting):
 
 p = ll.Pipeline("killed")
 p.source("numbers", Slow(10)).sink("store", ll.sinks.collect())
-p.run(f"lmdb:{sys.argv[2]}", engine="inline", durability="process", openlineage=f"file:{sys.argv[3]}")
+told = ll.OpenLineage(f"file:{sys.argv[3]}", every="1h")  # no RUNNING, however long this takes
+p.run(f"lmdb:{sys.argv[2]}", engine="inline", durability="process", openlineage=told)
 """
 
 
@@ -394,7 +397,7 @@ def test_when_too_many_wait_start_and_end_are_kept(
         (lambda: ll.OpenLineage("http://me:hidden@lineage.example.org"), "must not hold a user"),
         (lambda: ll.OpenLineage("http://lineage.example.org?key=hidden"), "must not hold a user"),
         (lambda: ll.OpenLineage("http://lineage.example.org:hidden"), "give 'file:PATH'"),
-        (lambda: ll.OpenLineage("http://lineage", api_key="hidden"), "takes ll.env"),
+        (lambda: ll.OpenLineage("http://lineage", api_key="hidden"), "takes ll.env"),  # type: ignore[arg-type]
         (lambda: ll.OpenLineage("file:/nowhere/at/all/run.jsonl"), "in a folder that is there"),
         (lambda: ll.OpenLineage("http://lineage", every="0s"), "more than nothing"),
         (lambda: ll.OpenLineage("http://lineage", every="soon"), "openlineage: every"),

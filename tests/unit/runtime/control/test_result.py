@@ -110,6 +110,7 @@ def test_after_a_killed_worker(tmp_path: Path) -> None:
         assert seen() == COUNT
 
 
+ROOT = Path(__file__).parents[4]
 SCRIPT = """
 import os, sys
 from tests.unit.runtime.control.test_result import ids, numbers

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,7 @@ def test_a_failure_nobody_heard_of_is_raised_on_leaving() -> None:
 
 # ---- Ctrl-C -----------------------------------------------------------------------------------------------
 
+ROOT = Path(__file__).parents[4]
 SCRIPT = """
 import signal
 import threading
@@ -414,10 +416,11 @@ def test_a_life_that_is_fenced_off_leaves_the_bell_to_the_next(key: str, tmp_pat
         bucket.wait_for(1)
         store, name = run.log.store, InstanceName("store")
         journal, bell = store.claim(name), store.bell(name)
-        assert bell is not None and isinstance(run._engine, inline.InlineEngine)
+        engine = run._engine
+        assert bell is not None and isinstance(engine, inline.InlineEngine)
         for _ in range(2):  # looks around
-            looked = run._engine._looked
-            until(lambda before=looked: run._engine._looked != before)
+            looked = engine._looked
+            until(partial(lambda before: engine._looked != before, looked))
         assert bell.hangs()
         bell.close()
         journal.close()
