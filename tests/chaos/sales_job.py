@@ -100,6 +100,7 @@ def pipeline(database: str, hold: str = "") -> ll.Pipeline:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits "ignored"
+    engine: Any
     log, database, engine, hold = (*sys.argv[1:], *("inline", "")[len(sys.argv) - 3 :])
     run = pipeline(database, hold).start(f"lmdb:{log}", engine=engine, durability="process")
     if engine != "inline":

@@ -38,7 +38,7 @@ class Window(ll.Operator[int, None]):
         return [(event.ssn - 1) // self.size]
 
     def update(self, inset: Any, acc: int | None, event: ll.Event) -> int:
-        return (acc or 0) + event.batch.num_rows
+        return (acc or 0) + int(event.batch.num_rows)
 
     def ready(self, inset: Any, acc: int, ctx: ll.Context[None]) -> bool:
         return acc == self.size * ROWS

@@ -21,7 +21,8 @@ from logline.runtime.log.log_status import LogStatus, log_status
 def status(log: Path) -> dict[str, Any]:
     said = logline("status", log, "--format", "json")
     assert said.returncode == 0, said.stderr
-    return json.loads(said.stdout)
+    found: dict[str, Any] = json.loads(said.stdout)
+    return found
 
 
 def look(log: Path) -> LogStatus:
@@ -55,7 +56,8 @@ class Job:
         (self.folder / "go").touch()
         ran = logline(*self.command)
         assert ran.returncode == 0, ran.stderr
-        return pq.read_table(self.folder / "out")["total"].to_pylist()
+        totals: list[int] = pq.read_table(self.folder / "out")["total"].to_pylist()
+        return totals
 
 
 @pytest.fixture(params=["inline"])
@@ -110,6 +112,7 @@ def test_a_killed_run_is_seen_to_be_dead(job: Job) -> None:
 
 def test_a_watch_ends_with_the_run(job: Job) -> None:
     watch = started("status", job.log, "--watch", "--format", "json")
+    assert watch.stdout is not None
     first = json.loads(watch.stdout.readline())
     assert first["phase"] == "running"
     (job.folder / "go").touch()

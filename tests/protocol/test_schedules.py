@@ -96,7 +96,7 @@ class Forgetful(Pick):
 def test_a_lost_record_is_a_violation(simulator: Simulator) -> None:
     scenario = chain("replayable", "positioned")
     op = scenario.instances["pick"].op  # type: ignore[index]
-    op.__class__ = Forgetful  # type: ignore[union-attr, assignment]
+    op.__class__ = Forgetful
     with pytest.raises(Violation, match="EXACTLY-ONCE pick"):
         World(scenario.instances, 1, service=scenario.service, loop=simulator.loop).run()
 

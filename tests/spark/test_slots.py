@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,7 +24,8 @@ def chain(operators: int, *, pinned: bool = False) -> ll.Pipeline:
     p = ll.Pipeline("chain")
     stream = p.source("numbers", ll.sources.batches([pa.record_batch({"n": [1, 2]})]))
     for k in range(operators):
-        stream = stream.map_batches(f"op{k}", lambda batch: batch, **({"group": f"g{k}"} if pinned else {}))
+        options: Any = {"group": f"g{k}"} if pinned else {}
+        stream = stream.map_batches(f"op{k}", lambda batch: batch, **options)
     stream.sink("store", ll.sinks.collect())
     return p
 

@@ -34,7 +34,7 @@ def files(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 def small(spark: SparkSession) -> Iterator[None]:
     """Partitions of one file each."""
     wanted = {"spark.sql.files.openCostInBytes": "0", "spark.sql.files.maxPartitionBytes": "2000"}
-    before = {key: spark.conf.get(key) for key in wanted}
+    before = {key: str(spark.conf.get(key)) for key in wanted}
     for settings in (wanted, before):
         for key, value in settings.items():
             spark.conf.set(key, value)
@@ -94,7 +94,7 @@ def test_which_plans_can_be_replayed(spark: SparkSession, files: Path) -> None:
         (frame.join(local, "id"), "joins"),
         (frame.withColumn("r", F.rand()), "not deterministic"),
         (frame.withColumn("at", F.current_timestamp()), "current time"),
-        (frame.sample(0.5, seed=1), "Sample"),
+        (frame.sample(fraction=0.5, seed=1), "Sample"),
         (frame.where(identity("id") > 3), "EvalPython"),
         (frame.mapInArrow(lambda batches: batches, frame.schema), "Python code"),
         (spark.sparkContext.parallelize([(1,)]).toDF(), "ExistingRDD"),

@@ -17,6 +17,7 @@ from tests.waiting import PATIENCE
 
 import logline as ll
 from logline.errors import OptionError, PipelineFailed, SchemaError
+from logline.names import OperatorName, PortName
 
 HOUR = datetime(2026, 3, 1, tzinfo=UTC)
 SALES = [
@@ -55,7 +56,8 @@ def plain(spark: SparkSession, tables: list[pa.Table]) -> list[dict[str, Any]]:
 
 def test_a_job_for_each_event(spark: SparkSession) -> None:
     p = pipeline(totals)
-    assert p.graph().nodes["made"].outputs["out"] == pa.schema({"item": pa.string(), "total": pa.int64()})
+    made = p.graph().nodes[OperatorName("made")]
+    assert made.outputs[PortName("out")] == pa.schema({"item": pa.string(), "total": pa.int64()})
     assert stored(p) == [row for table in SALES for row in plain(spark, [table])]
 
 
