@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from logline.connectors import parquet_sink, parquet_source, sinks, sources
+from logline.connectors import parquet_source, sinks, sources
 from logline.engine import codec
 from logline.errors import ConnectorError, DefinitionError, OptionError, PipelineChanged, PipelineFailed, SchemaError
 from logline.pipeline import Pipeline
@@ -363,9 +363,10 @@ def test_another_log_writes_other_files(tmp_path):
 def test_a_file_gets_its_name_only_when_it_is_whole_and_synced(tmp_path, monkeypatch):
     sink, seen = opened(tmp_path), []
     fsync, link = os.fsync, os.link
-    monkeypatch.setattr(
-        os, "fsync", lambda fd: seen.append(("sync", os.readlink(f"/proc/self/fd/{fd}"))) or fsync(fd)
-    )
+
+    def synced(fd):
+        seen.append(("sync", os.readlink(f"/proc/self/fd/{fd}")))
+        fsync(fd)
 
     def watched(aside, final):
         seen.append(("link", aside))
@@ -373,6 +374,7 @@ def test_a_file_gets_its_name_only_when_it_is_whole_and_synced(tmp_path, monkeyp
         assert ds.dataset(tmp_path).files == []
         link(aside, final)
 
+    monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "link", watched)
     write(sink, 1, 1)
     aside = seen[0][1]
@@ -417,7 +419,7 @@ def test_what_is_wrong_with_the_target_is_said(tmp_path, monkeypatch):
         with pytest.raises(ConnectorError, match="a file is in the place of the folder"):
             sink.open(SCOPE)
     with pytest.raises(OptionError, match="take one of zstd, snappy, none"):
-        sinks.parquet(tmp_path, compression="gzip")
+        sinks.parquet(tmp_path, compression="gzip")  # type: ignore[arg-type]
 
     out = tmp_path / "out"
     sink = opened(out)
@@ -440,7 +442,8 @@ def test_a_disk_that_is_full_for_real(tmp_path, monkeypatch):
     sink = opened(tmp_path)
     real = os.open
     monkeypatch.setattr(
-        parquet_sink.os, "open", lambda path, flags, *more: real("/dev/full" if ".part" in path else path, os.O_RDWR)
+        "logline.connectors.parquet_sink.os.open",
+        lambda path, flags, *more: real("/dev/full" if ".part" in path else path, os.O_RDWR),
     )
     with pytest.raises(ConnectorError, match="No space left on device; make room"):
         write(sink, 1, 1)

@@ -118,7 +118,7 @@ def test_call_refuses_what_it_can_not_promise():
     with pytest.raises(GuaranteeError, match=r"position\(\)"):
         call(print, guarantee="positioned")
     with pytest.raises(OptionError, match="use positioned, guarded"):
-        call(print, guarantee="exactly_once")
+        call(print, guarantee="exactly_once")  # type: ignore[arg-type]
 
     async def fn(batch, number, write_id): ...
 
@@ -127,4 +127,4 @@ def test_call_refuses_what_it_can_not_promise():
     with pytest.raises(
         OptionError, match=r"call\(\) calls its function with \(batch, number, write_id\), and <lambda>"
     ):
-        call(lambda batch: None)
+        call(lambda batch: None)  # type: ignore[arg-type, misc]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -46,7 +48,8 @@ def test_the_schema_comes_from_the_first_table(form):
 
 def test_nothing_to_read_needs_a_schema():
     assert ids(batches([], schema="id long")) == []
-    for data in ([], lambda: iter([])):
+    nothing: list[Any] = [[], lambda: iter([])]
+    for data in nothing:
         with pytest.raises(SchemaError, match="needs schema="):
             batches(data)
 
@@ -65,16 +68,16 @@ def test_a_table_of_another_schema_in_a_list_is_refused_at_definition():
 
 def test_what_can_not_be_read_again_is_refused():
     with pytest.raises(DefinitionError, match="not a generator"):
-        batches(table for table in TABLES)
+        batches(table for table in TABLES)  # type: ignore[arg-type]
     for gives, said in ((None, "None"), (TABLES[0], "a Table"), (5, "an int")):
         with pytest.raises(
             DefinitionError, match=rf"function of batches\(\) gave {said}; it gives an iterable of tables"
         ):
-            batches(lambda gives=gives: gives)
+            batches(lambda gives=gives: gives)  # type: ignore[misc]
     with pytest.raises(OptionError, match=r"batches\(\) calls its function with \(\), and <lambda>\(n\)"):
-        batches(lambda n: TABLES)
+        batches(lambda n: TABLES)  # type: ignore[arg-type, misc]
     with pytest.raises(SchemaError, match="not a table"):
-        batches([{"id": 1}])
+        batches([{"id": 1}])  # type: ignore[list-item]
 
 
 def test_it_says_what_it_reads():

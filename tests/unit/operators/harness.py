@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logline.engine import codec
-from logline.graph.operator import Context, Emit, Event, Operator, Reject, Write, is_stateless
+from logline.graph.operator import Context, Emit, Event, Operator, Write, is_stateless
 from logline.graph.schemas import schema, to_batches
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -104,7 +104,7 @@ class Harness:
             self._collect(self.op.generate(event.name, batch, self.ctx))
             return self
         ids = self.op.assign(event, self.ctx)
-        notes = dict(ids) if hasattr(ids, "items") else dict.fromkeys(ids)
+        notes = dict(ids) if isinstance(ids, Mapping) else dict.fromkeys(ids)
         for inset, note in notes.items():
             member = event.with_note(codec.decode(codec.encode(note)))
             self.sets.setdefault(inset, []).append(member)
@@ -139,7 +139,7 @@ class Harness:
         for column in self.op.time.values():
             greatest = pc.max(batch[column].cast(pa.timestamp("us", "UTC"), safe=False)).as_py()
             if greatest is not None:
-                moved = greatest.astimezone(UTC) - self.op.lateness  # type: ignore[operator]
+                moved = greatest.astimezone(UTC) - self.op.lateness
                 self.ctx.watermark = max(self.ctx.watermark or moved, moved)
                 self._ring("event", self.ctx.watermark)
 
@@ -199,15 +199,15 @@ def run_rows(
     *batches: pa.RecordBatch,
     ctx: FakeContext | None = None,
     loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
-) -> list[list[Emit | Reject]]:
+) -> list[list[Any]]:
     """Generates all batches at once, each as a set of its own; what each set yielded."""
     ctx = FakeContext() if ctx is None else ctx
 
-    async def one(number: int, batch: pa.RecordBatch) -> list[Emit | Reject]:
+    async def one(number: int, batch: pa.RecordBatch) -> list[Any]:
         mine = ctx if len(batches) == 1 else FakeContext()
         return [item async for item in op.generate(number, batch, mine)]  # type: ignore[union-attr]
 
-    async def everything() -> list[list[Emit | Reject]]:
+    async def everything() -> list[list[Any]]:
         return await asyncio.gather(*(one(n, batch) for n, batch in enumerate(batches)))
 
     op.open(ctx)

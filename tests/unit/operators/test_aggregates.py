@@ -124,6 +124,7 @@ def test_what_waits_and_the_partials_of_a_set_are_bounded():
     assert max(partials) == 16
     large = batch(list(range(50_000)), ["b"] * 50_000)
     assert aggregates.add(parts, large).waiting is None  # it is not kept for company
+    assert parts is not None
     assert aggregates.result(parts).to_pylist() == [{"k": "a", "n": sum(range(5_000))}]
 
 
@@ -147,7 +148,7 @@ def test_what_is_wrong_is_said_at_definition():
     with pytest.raises(OptionError, match="no function 'median'; use sum, count, min, max, mean"):
         Aggregates([], {"m": ("v", "median")})
     with pytest.raises(OptionError, match=r"write \(column, function\)"):
-        Aggregates([], {"m": "sum"})
+        Aggregates([], {"m": "sum"})  # type: ignore[dict-item]
     with pytest.raises(OptionError, match="at least one aggregate"):
         Aggregates(["k"], {})
     with pytest.raises(OptionError, match="same output column twice: k"):

@@ -48,7 +48,7 @@ def test_none_emits_nothing():
 def test_what_is_no_table_is_refused_by_type():
     for given in (1, [1]):
         with pytest.raises(TypeError, match="map_batches gave an int; it gives a table"):
-            made(MapBatches(lambda b, given=given: given, IDS))
+            made(MapBatches(lambda b, given=given: given, IDS))  # type: ignore[misc]
 
 
 def test_a_coroutine_function_is_refused_at_definition():
@@ -56,16 +56,16 @@ def test_a_coroutine_function_is_refused_at_definition():
         return batch
 
     with pytest.raises(OptionError, match="plain def"):
-        MapBatches(fn, IDS)
+        MapBatches(fn, IDS)  # type: ignore[arg-type]
 
 
 def test_a_function_of_other_arguments_is_refused_at_definition():
     with pytest.raises(OptionError, match=r"map_batches calls its function with \(batch\), and <lambda>\(a, b\)"):
-        MapBatches(lambda a, b: a, IDS)
+        MapBatches(lambda a, b: a, IDS)  # type: ignore[arg-type, misc]
     with pytest.raises(OptionError, match=r"filter calls its function with \(batch\).*missing a required argument"):
-        Filter(lambda a, b: a)
+        Filter(lambda a, b: a)  # type: ignore[misc]
     with pytest.raises(OptionError, match=r"map_batches takes a function of \(batch\), not None"):
-        MapBatches(None, IDS)
+        MapBatches(None, IDS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,9 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def plain(value, type):
-    return plain_answer({"x": value}, pa.schema({"x": type}))["x"]
+    answer = plain_answer({"x": value}, pa.schema({"x": type}))
+    assert answer is not None
+    return answer["x"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import cloudpickle
 import pyarrow as pa
@@ -26,7 +27,8 @@ def one_event(made):
     (items,) = made
     (emit,) = items
     assert isinstance(emit, Emit)
-    return [row["id"] for row in emit.data.to_pylist()]
+    data: Any = emit.data
+    return [row["id"] for row in data.to_pylist()]
 
 
 async def same(row, ctx):
@@ -57,7 +59,7 @@ def test_an_object_with_an_async_call_is_not_sent_to_a_thread():
 
 
 def test_rows_leave_in_their_order_whoever_ends_first():
-    ended = []
+    ended: list[int] = []
 
     async def backwards(row, ctx):
         while len(ended) != 9 - row["id"]:
@@ -137,7 +139,7 @@ def test_answered_rows_are_not_asked_again():
 
         return ask
 
-    answers = {}
+    answers: dict[Any, Any] = {}
     with pytest.raises(RuntimeError):
         run_rows(MapRows(broken_at(6), IDS), TEN, ctx=FakeContext(answers=answers))
     assert asked == [0, 1, 2, 3, 4, 5, 6]
@@ -373,7 +375,8 @@ def test_divert_rejects_the_row_with_its_traceback():
     ((emit, reject),) = run_rows(MapRows(fails_on_three, IDS, on_error="divert", concurrency=3), TEN)
     assert [row["id"] for row in emit.data.to_pylist()] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     assert isinstance(reject, Reject)
-    assert reject.data.to_pylist() == [{"id": 3}]
+    rejected: Any = reject.data
+    assert rejected.to_pylist() == [{"id": 3}]
     assert reject.reason == "ValueError: three is too many"
     assert "in fails_on_three" in reject.traceback
     assert reject.traceback.endswith("ValueError: three is too many\n")
@@ -465,7 +468,7 @@ def test_wrong_answers_name_the_column_and_are_not_kept(answer, message):
 
 def test_a_function_of_other_arguments_is_refused_at_definition():
     with pytest.raises(OptionError, match=r"map_rows calls its function with \(row, ctx\), and <lambda>\(row\)"):
-        MapRows(lambda row: row, IDS)
+        MapRows(lambda row: row, IDS)  # type: ignore[arg-type, misc]
 
 
 @pytest.mark.parametrize(

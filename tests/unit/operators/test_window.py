@@ -212,7 +212,7 @@ def test_what_does_not_fit_the_input_is_said_before_the_run():
     with pytest.raises(OptionError, match="adds the column 'window_start' itself"):
         clash.schemas({"in": sales().schema})
     with pytest.raises(OptionError, match="not a window"):
-        WindowAggregate("1h", (), TOTAL)
+        WindowAggregate("1h", (), TOTAL)  # type: ignore[arg-type]
 
 
 def test_an_operator_that_has_run_is_still_the_same_code():
