@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -33,7 +33,7 @@ class State3:
 
 
 class Stateful(Pass):
-    State = State1
+    State: ClassVar[type | None] = State1
 
     def assign(self, event: Any, ctx: Any) -> list[int]:
         return [1]

@@ -13,7 +13,12 @@ INPUT = pa.schema([("id", pa.int64()), pa.field("name", pa.string(), nullable=Fa
 
 def test_the_function_sees_an_empty_batch_of_the_input_schema() -> None:
     seen: list[pa.RecordBatch] = []
-    probe("m", lambda batch: seen.append(batch) or batch, INPUT)
+
+    def look(batch: pa.RecordBatch) -> pa.RecordBatch:
+        seen.append(batch)
+        return batch
+
+    probe("m", look, INPUT)
     assert [(batch.num_rows, batch.schema) for batch in seen] == [(0, INPUT)]
 
 

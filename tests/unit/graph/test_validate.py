@@ -140,7 +140,7 @@ def test_an_object_belongs_to_one_operator() -> None:
 
 class Timed(Pass):
     def __init__(self, port: str, column: str) -> None:
-        self.time = {port: column}  # type: ignore[misc]
+        self.time = {port: column}
 
 
 def timed(op: Operator[Any, Any]) -> Graph:
@@ -223,7 +223,7 @@ def test_phases_that_are_missing() -> None:
 
 
 class NoSchema(Numbers):
-    schema = None  # type: ignore[assignment]
+    schema = None
 
 
 def test_a_source_without_schema() -> None:

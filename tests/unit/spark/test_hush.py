@@ -24,6 +24,6 @@ def test_it_prints_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
         _hush(session)
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        socket.create_connection(server.server_address).close()
+        socket.create_connection(("127.0.0.1", server.server_address[1])).close()
         thread.join()
     assert capsys.readouterr().err == ""

@@ -40,7 +40,12 @@ def dropped(folder: Path) -> None:
 
 def in_time(work: Callable[[], None]) -> None:
     done: list[bool] = []
-    thread = threading.Thread(target=lambda: (work(), done.append(True)), daemon=True)
+
+    def all_of_it() -> None:
+        work()
+        done.append(True)
+
+    thread = threading.Thread(target=all_of_it, daemon=True)
     thread.start()
     thread.join(PATIENCE)
     assert done, "it hangs, or has failed"

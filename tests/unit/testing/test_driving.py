@@ -20,7 +20,7 @@ class Total(ll.Operator[int, None]):
         return ["all"]
 
     def update(self, inset: Any, acc: int | None, event: ll.Event) -> int:
-        return (acc or 0) + sum(event.batch["n"].to_pylist())
+        return (acc or 0) + int(sum(event.batch["n"].to_pylist()))
 
     def generate(self, inset: Any, acc: int, ctx: Any) -> Iterator[Any]:
         yield pa.record_batch({"total": [acc]})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -48,7 +49,7 @@ def test_stop_and_drain(engine: str, command: RunCommand, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_restart_of_one_operator(engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_restart_of_one_operator(engine: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with endless().start(f"lmdb:{tmp_path / 'log'}", engine=engine, durability="process") as run:
         until(lambda: run.pid("store") is not None and run.status().operators["store"].taken)
         send(tmp_path / "log", Restart(OperatorName("nobody")), Restart(OperatorName("store")))

@@ -9,12 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy.random
-import pandas  # noqa: F401  (the server imports what it finds here)
+import pandas  # type: ignore[import-untyped]  # noqa: F401  (the server imports what it finds here)
 import pyarrow as pa
 import pytest
 from tests.waiting import until
 
 import logline as ll
+
+
+def pid_of(run: ll.Run, name: str, *, after: int | None = None) -> int:
+    """The process of an operator, once it has one, or one after that."""
+    pid = until(lambda: run.pid(name) not in (None, after) and run.pid(name))
+    assert pid
+    return pid
 
 
 def parent(pid: int) -> int:
@@ -56,20 +63,20 @@ def run(tmp_path: Path) -> Any:
 
 def test_lives_have_one_parent_and_it_is_not_the_user_s_process(run: ll.Run) -> None:
     """A process with threads and locks is not forked, and the imports are made once."""
-    first, other = until(lambda: run.pid("numbers")), until(lambda: run.pid("out"))
+    first, other = pid_of(run, "numbers"), pid_of(run, "out")
     server = parent(first)
     assert parent(other) == server
     assert parent(server) == os.getpid()
     os.kill(first, signal.SIGKILL)
-    second = until(lambda: run.pid("numbers") not in (None, first) and run.pid("numbers"))
+    second = pid_of(run, "numbers", after=first)
     assert parent(second) == server
 
 
 def test_workers_die_with_the_fork_server_and_come_back_in_another(run: ll.Run) -> None:
-    pids = {name: until(lambda name=name: run.pid(name)) for name in ("numbers", "out")}
+    pids = {name: pid_of(run, name) for name in ("numbers", "out")}
     os.kill(parent(pids["out"]), signal.SIGKILL)
     for name, pid in pids.items():
-        assert until(lambda name=name, pid=pid: run.pid(name) not in (None, pid))
+        assert pid_of(run, name, after=pid)
         assert run.status().operators[name].restarts == 1
 
 

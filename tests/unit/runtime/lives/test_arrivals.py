@@ -36,7 +36,12 @@ def test_a_bell_wakes_it_too(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path / "log", durability="process")
     arrivals: Arrivals[str] = Arrivals()
     stop = arrivals.listen(store.bell(HOURLY), lambda: "bell")
-    ringing = threading.Thread(target=lambda: [store.ring(HOURLY) for _ in range(3)])
+
+    def ring() -> None:
+        for _ in range(3):
+            store.ring(HOURLY)
+
+    ringing = threading.Thread(target=ring)
     ringing.start()
     arrivals.wait(PATIENCE)
     ringing.join()

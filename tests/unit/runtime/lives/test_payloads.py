@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import logline as ll
+from logline.names import OperatorName
 from logline.runtime.lives.payloads import HEADER, ArrowPayloads, row_bytes
 
 
 def payloads(schema: pa.Schema) -> ArrowPayloads:
     p = ll.Pipeline("sizes")
     p.source("numbers", ll.sources.batches([pa.RecordBatch.from_pylist([], schema)]))
-    return ArrowPayloads(p.graph().nodes["numbers"])
+    return ArrowPayloads(p.graph().nodes[OperatorName("numbers")])
 
 
 FIXED = pa.schema([("n", pa.int64()), ("x", pa.float32()), ("at", pa.timestamp("us", "UTC")), ("b", pa.bool_())])
