@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 
 def _default(kind: type, name: str) -> object:
-    return next(field.default for field in fields(kind) if field.name == name)  # type: ignore[arg-type]
+    return next(field.default for field in fields(kind) if field.name == name)
 
 
 SAID = {

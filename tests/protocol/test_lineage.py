@@ -21,7 +21,7 @@ from tests.unit.lineage.pipelines import Each, numbers
 from logline.engine import actions as do
 from logline.engine.spec import Limits
 from logline.graph.operator import Batch, Context, Emit, Event, Operator
-from logline.names import InsetId
+from logline.names import InsetId, InstanceName
 from logline.pipeline import Pipeline
 from logline.runtime.log.log import Log
 
@@ -107,7 +107,7 @@ def test_lineage_equals_what_the_operators_were_given(seed: int, crashes: int, r
             s.run(*names, before=strike)
         except AssertionError:  # all of them wait: the pipeline came to its end first
             break
-        if s.lives[victim].over is None:
+        if s.lives[InstanceName(victim)].over is None:
             s.crash(victim)
             s.start(victim)
     s.run(*names)

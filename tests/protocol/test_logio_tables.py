@@ -222,4 +222,4 @@ def test_example_8_b_1_reaches_op4_once(op: Any) -> None:
     assert totals(s) == [B1, B2, B3]
     writes = [row for row in s.rows("event_log") if row[2:4] == ("OP4", None)]
     assert writes == [(f"OP4.@out:{n}", "done", "OP4", None, "OP4", "out", None) for n in (1, 2, 3)]
-    assert s.lives["OP4"].over == "left"
+    assert s.lives[InstanceName("OP4")].over == "left"

@@ -198,9 +198,9 @@ def test_journals_against_each_other(tmp_path: Path) -> None:
 
     env = acquire((tmp_path / "log" / "journals" / "store").absolute(), sync=False)
     with env.write() as txn:
-        journal = LmdbRows(txn).get(JOURNAL, ())
-        assert journal is not None
-        LmdbRows(txn).put(JOURNAL, (), journal._replace(left=False))
+        row = LmdbRows(txn).get(JOURNAL, ())
+        assert row is not None
+        LmdbRows(txn).put(JOURNAL, (), row._replace(left=False))
     release(env)
     with pytest.raises(LogError, match=r"'store' has taken events of orders\.out"):
         p.run(url, engine="inline")

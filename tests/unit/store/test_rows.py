@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logline.engine.events import Position
+from logline.engine.events import Head, Position
 from logline.engine.image import Image
 from logline.engine.progress import Progress
-from logline.names import ChannelName, Incarnation, PartitionName, Serial, Ssn
+from logline.names import ChannelName, Incarnation, PartitionName, PortName, Serial, Ssn
 from logline.store import load
 from logline.store.apply import admit, apply, prepare
 from logline.store.layout import BY_NAME, PLAIN, POSITIONS, RESOLVED, TIMERS, TimerRow
@@ -123,7 +123,8 @@ def test_rows_and_images_mean_the_same(
     tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
 ) -> None:
     """Loading after `apply` gives what `Image.apply` gives, step by step."""
-    model, heads = Model(), {}
+    model = Model()
+    heads: dict[PortName, Head] = {}
     with OPEN[kind](tmp_path_factory.mktemp("rows")) as rows:
         for number in range(1, data.draw(st.integers(2, 6))):
             step = data.draw(steps(model))

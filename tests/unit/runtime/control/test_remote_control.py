@@ -42,7 +42,7 @@ def send(log: Path, *commands: RunCommand | bytes) -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("command", [Stop(), Drain()], ids=repr)
-def test_stop_and_drain(engine: str, command: RunCommand, tmp_path: Path) -> None:
+def test_stop_and_drain(engine: Any, command: RunCommand, tmp_path: Path) -> None:
     with endless().start(f"lmdb:{tmp_path / 'log'}", engine=engine, durability="process") as run:
         send(tmp_path / "log", command)
         assert run.wait(PATIENCE).phase == "stopped"
@@ -60,7 +60,7 @@ def test_restart_of_one_operator(engine: Any, tmp_path: Path, caplog: pytest.Log
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_no_command_is_told_and_the_run_goes_on(
-    engine: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    engine: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An unknown command is no drain, and those after it are obeyed."""
     with endless().start(f"lmdb:{tmp_path / 'log'}", engine=engine, durability="process") as run:

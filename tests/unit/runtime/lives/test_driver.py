@@ -99,7 +99,10 @@ def steps(driver: LifeDriver[Any]) -> int:
 
 
 def test_actions_come_before_stimuli_and_both_in_order() -> None:
-    ask = {on.Started: [do.ClaimJournal(), do.Ring(())], on.Claimed: [do.Observe(())]}
+    ask: dict[type[on.Stimulus], list[do.Action]] = {
+        on.Started: [do.ClaimJournal(), do.Ring(())],
+        on.Claimed: [do.Observe(())],
+    }
     driver, machine = scene(ask, {do.ClaimJournal: lambda: [CLAIMED]})
     driver.arrive(on.Bell())
     assert steps(driver) == 6
