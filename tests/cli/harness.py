@@ -69,11 +69,11 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TERM": "dumb", **more}
 
 
-def logline(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """One command, to its end."""
+def logline(*args: object, cwd: Path | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    """One command, to its end; `more` is added to its environment."""
     command = [sys.executable, "-m", "logline", *map(str, args)]
     return subprocess.run(
-        command, cwd=cwd, env=environment(), capture_output=True, text=True, check=False, timeout=PATIENCE
+        command, cwd=cwd, env=environment(**more), capture_output=True, text=True, check=False, timeout=PATIENCE
     )
 
 

@@ -152,6 +152,29 @@ def test_show(job: Job) -> None:
     assert "names several events" in logline("show", job.log, "blocks:1..2").stderr
 
 
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_a_life_tells_its_story_if_the_run_was_asked_to(tmp_path: Path, engine: str) -> None:
+    log = tmp_path / "log"
+    command = ("run", write_sales(tmp_path), "--log", log, "--engine", engine)
+    wrong = logline(*command, LOGLINE_STORY="many")
+    assert wrong.returncode == 1 and "LOGLINE_STORY='many' is not a number of entries" in wrong.stderr
+    assert logline(*command, LOGLINE_STORY="50").returncode == 0
+    said = logline("show", log, "blocks", "--story").stdout
+    assert said.splitlines()[0] == "blocks, life 1, ended: left"
+    assert "TakenIn(" in said and "Commit(number " in said
+    found = json.loads(logline("show", log, "blocks", "--story", "--format", "json").stdout)
+    assert len(found["entries"]) <= 50
+    assert found["entries"][-1]["asked"] == ["Leave(left)"]
+    assert "no operator 'none'" in logline("show", log, "none", "--story").stderr
+
+
+def test_without_being_asked_nobody_keeps_a_story(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert logline("run", write_sales(tmp_path), "--log", log, "--engine", "inline").returncode == 0
+    wrong = logline("show", log, "blocks", "--story")
+    assert wrong.returncode == 1 and "set LOGLINE_STORY=200" in wrong.stderr
+
+
 def test_there_is_no_log(tmp_path: Path) -> None:
     for command in ("status", "stop", "errors", "gc"):
         said = logline(command, tmp_path / "none")

@@ -1,4 +1,4 @@
-"""`logline show`: one event and what became of it."""
+"""`logline show`: one event and what became of it; or the story of a life, for debugging."""
 
 from __future__ import annotations
 
@@ -22,9 +22,13 @@ SOME = 10
 
 def show(
     log: LogUrl,
-    event: Annotated[str, typer.Argument(metavar="EVENT", help="operator:number, or operator.port:number.")],
-    rows: Annotated[int, typer.Option(help="Records to show.")] = 20,
+    event: Annotated[
+        str,
+        typer.Argument(metavar="EVENT", help="operator:number, operator.port:number; with --story an operator."),
+    ],
+    rows: Annotated[int, typer.Option(help="Records, or entries of a story, to show.")] = 20,
     format: Format = "table",
+    story: Annotated[bool, typer.Option("--story", help="What the operator's life heard and did lately.")] = False,
 ) -> None:
     """Show an event: its records, its origin, and who took it.
 
@@ -32,7 +36,11 @@ def show(
     logline show lmdb:sales.log hourly:12
     logline show lmdb:sales.log enrich.errors:3      a diverted set, or rejected rows, with the reason
     logline show lmdb:sales.log orders:7 --format json
+    logline show lmdb:sales.log hourly --story       for debugging; the run was started with LOGLINE_STORY=200
     """
+    if story:
+        print(_story(log, event, rows, format))
+        return
     from logline.errors import BadName
     from logline.names import parse_events
     from logline.runtime.log.about import about
@@ -49,6 +57,32 @@ def show(
         print("\n".join(_error(one, rows) for one in found.records.to_pylist()))
     else:
         print(_records(found.records, rows))
+
+
+def _story(log: str, operator: str, rows: int, format: str) -> str:
+    from datetime import UTC, datetime, timedelta
+
+    from logline.errors import BadName, LogError
+    from logline.names import parse_instance
+    from logline.runtime.lives.stories import VARIABLE, read_story
+    from logline.runtime.messages.wire import encode
+
+    store = open_used(log).store
+    instance = parse_instance(operator)
+    if instance not in store.instances():
+        raise BadName(f"there is no operator {operator!r}; there are {', '.join(store.instances())}")
+    found = read_story(store, instance)
+    if found is None:
+        raise LogError(f"no life of {operator!r} has kept a story: set {VARIABLE}=200 in the environment of the run")
+    if format == "json":
+        return encode(found).decode()
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    lines = [f"{operator}, life {found.incarnation}" + (f", ended: {found.over}" if found.over else "")]
+    for entry in found.entries[-rows:]:
+        at = (epoch + timedelta(microseconds=entry.at)).astimezone().strftime("%H:%M:%S.%f")
+        lines.append(f"{at}  {entry.phase:<10}  {entry.heard}")
+        lines += [f"{'':<15}  {'':<10}    {action}" for action in entry.asked]
+    return "\n".join(lines)
 
 
 def _header(found: About) -> str:

@@ -51,7 +51,7 @@ class Machine(ABC):
         """Whether it stops because the rest is for another life."""
         self.end_given = False
         self.end_durable = False
-        self.story: Story | None = None
+        self.story = Story(spec.limits.story) if spec.limits.story else None
         """What this life has heard and done lately, if somebody wants to know."""
         self._actions: list[do.Action] = []
         self._wake_at: int | None = None

@@ -53,6 +53,8 @@ class Limits:
     collect_events: int = 256
     """Collection is looked at when a port has grown by this much."""
     write_retry: RetrySpec = RetrySpec(attempts=6, wait=100_000, factor=3.0)
+    story: int = 0
+    """Entries that a life keeps of its story, for debugging; 0 for none (`engine/story.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The story of a life: what its machine heard and asked for lately, in words, for debugging.
 
-A life keeps one only if somebody asked for it (`LOGLINE_STORY=200` in the environment: the last 200 entries).
-Payloads are not kept, only what they are.
+A life keeps one only if somebody asked for it (`Limits.story`; for a run, LOGLINE_STORY=200 in the environment keeps
+the last 200 entries). Payloads are not kept, only what they are.
 
     >>> from logline.engine import actions as do, stimuli as on
     >>> from logline.names import ChannelName, Ssn

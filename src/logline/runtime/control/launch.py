@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from logline.engine.events import Position
+from logline.engine.spec import Limits
 from logline.engine.step import Step
 from logline.errors import LogError, PipelineChanged
 from logline.graph.authored import FILE_MODULE
@@ -34,6 +35,7 @@ from logline.runtime.hosts.seam import Group, Host
 from logline.runtime.hosts.threads import ThreadHost
 from logline.runtime.lives.inline import InlineEngine
 from logline.runtime.lives.instances import Instance, instances_of, of_operator
+from logline.runtime.lives.stories import story_length
 from logline.runtime.log.log import Log
 from logline.runtime.log.log_status import DRIVER
 from logline.store.address import absolute, find_store, open_store
@@ -59,7 +61,8 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
     if log is None:
         logger.info("pipeline %r keeps its log in memory: it is gone with this process", graph.name)
     _admit(store, graph, settings.resume)  # before the lease: a run that is refused must not fence another one
-    instances = instances_of(graph, store.log_id, until_now=settings.until == "now")
+    limits = Limits(story=story_length())
+    instances = instances_of(graph, store.log_id, limits=limits, until_now=settings.until == "now")
     _refuse_gaps(store, graph, instances)
     lease = store.lease(uuid.uuid4().hex[:8], takeover=settings.takeover)
     try:

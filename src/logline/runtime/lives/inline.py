@@ -31,6 +31,7 @@ from logline.runtime.lives.driver import Hooks, LifeDriver, blocking, failed, li
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.life import Life, Surroundings, wall_clock
 from logline.runtime.lives.live_status import operator_status
+from logline.runtime.lives.stories import write_story
 from logline.runtime.lives.suspects import Suspects, watch
 from logline.runtime.lives.sweeping import sweep
 from logline.runtime.lives.threads import EventLoopThread, WorkThread
@@ -76,6 +77,7 @@ class _OnLoop(Hooks):
 
     def ended(self, driver: LifeDriver[Any], why: str) -> None:
         """Its bell is for nobody."""
+        write_story(self._engine.store, driver.name, driver.machine, why)
         self._engine.note_ended(driver)
 
 
@@ -226,6 +228,7 @@ class InlineEngine:
             for driver in self.drivers.values():
                 if driver.over is None:
                     self._keep_bell(driver)
+                    write_story(self.store, driver.name, driver.machine, None)
                     driver.arrive(on.Bell())
 
     def _collect_incoming(self) -> bool:

@@ -3,6 +3,7 @@
     @driver         DriverNote: the run as a whole, once a second
     NAME            GroupStatus: the group NAME, once per heartbeat
     @openlineage    ExportNote: whether the end of a run still has to be exported
+    @story/NAME     StoryNote: what the newest life of the instance NAME heard and did, once a second if it is told
 
 Recovery needs none of them. A note that can't be read counts as none, and an error is logged.
 """
@@ -66,9 +67,29 @@ class ExportNote(Message, frozen=True):
     """Its end has not been told yet."""
 
 
+class StoryEntry(Message, frozen=True):
+    """One stimulus of a machine, and the actions that it led to."""
+
+    at: int
+    """Microseconds since 1970."""
+    phase: str
+    heard: str
+    asked: tuple[str, ...]
+
+
+class StoryNote(Message, frozen=True):
+    """The last entries of a life's story."""
+
+    incarnation: int
+    over: str | None
+    """How the life ended; None while it lives, and for one that was killed."""
+    entries: tuple[StoryEntry, ...]
+
+
 DRIVER_NOTES = Decoder[DriverNote](DriverNote, "the note of a driver")
 GROUP_STATUSES = Decoder[GroupStatus](GroupStatus, "the status of a group")
 EXPORT_NOTES = Decoder[ExportNote](ExportNote, "the note of an export")
+STORY_NOTES = Decoder[StoryNote](StoryNote, "the story of a life")
 
 T = TypeVar("T")
 
