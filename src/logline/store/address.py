@@ -52,7 +52,9 @@ def reach_of(url: str | None) -> Reach:
     >>> reach_of("lmdb:sales.log"), reach_of("memory:sales")
     ('host', 'process')
     """
-    return "host" if url is not None and _split(url)[0] == "lmdb" else "process"
+    if url is None or url == "memory:":  # as `Log.url` says it of a log without a name
+        return "process"
+    return "host" if _split(url)[0] == "lmdb" else "process"
 
 
 def takes_durability(url: str | None) -> bool:
