@@ -51,7 +51,7 @@ class ParquetSink(Sink):
         self._tag = ""
 
     def dataset(self) -> tuple[str, str]:
-        """The folder."""
+        """The folder's path, in the namespace `file`."""
         return "file", self._folder
 
     def open(self, scope: str) -> None:

@@ -51,7 +51,7 @@ class EventClock:
             self.greatest[channel] = time if known is None else max(known, time)
 
     def advance(self, now: int) -> int | None:
-        """The watermark now."""
+        """Moves the watermark as far as the channels allow at wall time `now`, and returns it. None: no time yet."""
         live = [c for c in self.greatest if c not in self.ended]
         awake = [c for c in live if not self._silent(c, now)]
         if awake:

@@ -66,7 +66,7 @@ class OperatorMachine(Machine):
 
     @property
     def in_flight(self) -> int:
-        """Sets in generation."""
+        """How many sets are in generation at this moment."""
         return self.generation.sets.in_flight
 
     # ---- recovery (Algorithms 7-9; R5, R6) -------------------------------------------------------------

@@ -150,7 +150,7 @@ class Step:
         return not self.outputs and changes_nothing(self)
 
     def open(self, serial: Serial, inset: InsetId, members: Iterable[Member] = ()) -> None:
-        """A new set."""
+        """Opens the set `inset` under a serial that was never used before, with the members it begins with."""
         sets = self.sets
         sets.opened[serial] = OpenSet(inset, list(members))
         sets.serial = max(sets.serial, serial)

@@ -22,7 +22,7 @@ class Stimulus:
 
 @dataclass(frozen=True, slots=True)
 class Started(Stimulus):
-    """A life begins."""
+    """A life begins: its machine has to claim the journal first (R10)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class Bell(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class Tick(Stimulus):
-    """Time has passed."""
+    """The time that a `Wake` asked for has come; `now` of `handle` says what time it is."""
 
 
 @dataclass(frozen=True, slots=True)

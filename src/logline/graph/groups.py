@@ -29,7 +29,7 @@ class Grouping:
 
     @property
     def all(self) -> dict[str, tuple[OperatorName, ...]]:
-        """Both kinds."""
+        """The groups with processes of their own, and those on the driver."""
         return {**self.groups, **self.on_driver}
 
 

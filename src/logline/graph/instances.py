@@ -39,7 +39,7 @@ class InstanceNode:
 
     @property
     def name(self) -> InstanceName:
-        """`hourly`, or `hourly/2`."""
+        """The operator's name, `hourly`; of a replica with its number, `hourly/2`."""
         return instance_name(self.operator, self.replica)
 
 

@@ -61,7 +61,7 @@ class OperatorOptions(Options, total=False):
 
 
 class RowOptions(OperatorOptions, total=False):
-    """Taken by map_rows."""
+    """The options that `map_rows` takes."""
 
     rate: str
     """At most so many calls: "600/min"."""

@@ -52,7 +52,7 @@ class ReadRecord(msgspec.Struct, frozen=True):
 
 
 class OperatorRecord(msgspec.Struct, frozen=True):
-    """One operator."""
+    """What a log keeps of one operator: its ports with their schemas, its targets, and how it runs."""
 
     kind: NodeKind
     inputs: tuple[PortName, ...]

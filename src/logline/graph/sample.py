@@ -86,4 +86,4 @@ class Nowhere(Sink):
     guarantee: Guarantee = "named"
 
     def write(self, batch: pa.RecordBatch, number: int, write_id: str) -> None:
-        """Does nothing."""
+        """Writes nothing: a preview shows events and changes nothing outside."""

@@ -116,7 +116,7 @@ def _dot(text: str) -> str:
 
 
 def draw_svg(view: LogView, found: Trace) -> str:
-    """One `<svg>` element."""
+    """Draws what a query found as one `<svg>` element: a column per operator, a box per event."""
     columns: dict[InstanceName, list[Event]] = {}
     for event in sorted(found.depths, key=lambda e: (view.rank[e[0]], e[1], e[2])):
         columns.setdefault(event[0], []).append(event)

@@ -42,7 +42,7 @@ def _chosen(view: LogView, asked: Asked, where: str | None) -> list[Event]:
 def lineage(
     store: Store, asked: Asked, direction: Direction, *, to: str | None, where: str | None, records: bool
 ) -> pa.Table:
-    """`Log.backward` and `Log.forward`."""
+    """Answers `Log.backward` and `Log.forward`: a row for each way by which an event was found."""
     view = LogView(store)
     found = follow(view, asked, direction, to=to, where=where)
     return found_as_table(view, found, to=to, where=where, records=records)
@@ -55,7 +55,7 @@ def found_as_table(view: LogView, found: Trace, *, to: str | None, where: str | 
 
 
 def find(store: Store, port: str, where: str, limit: int) -> list[str]:
-    """`Log.find`."""
+    """Answers `Log.find`: the names of at most `limit` events of a port with a record that meets the condition."""
     if limit < 1:
         raise OptionError(f"find(limit={limit}): ask for at least one event")
     view = LogView(store)
@@ -63,16 +63,16 @@ def find(store: Store, port: str, where: str, limit: int) -> list[str]:
 
 
 def query(store: Store, text: str) -> pa.Table:
-    """`Log.sql`."""
+    """Answers `Log.sql`: the result of one DuckDB query that sees nothing but the log."""
     return sql.query(LogView(store), text)
 
 
 def lineage_edges(store: Store) -> pa.Table:
-    """The table `lineage_edges`."""
+    """The table `lineage_edges`: a row for each pair of an output event and an event it was made of."""
     return edges(LogView(store))
 
 
 def calls(store: Store, asked: Asked) -> pa.Table:
-    """`Log.calls`."""
+    """Answers `Log.calls`: what the outside answered to the calls that made these events."""
     view = LogView(store)
     return calls_table(view, view.events(asked))

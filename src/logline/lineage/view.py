@@ -41,7 +41,7 @@ class LogView:
         self._readers: dict[InstanceName, Reader] = {}
 
     def reader(self, instance: InstanceName) -> Reader:
-        """Its journal."""
+        """A reader of the instance's journal, opened when it is first asked for."""
         found = self._readers.get(instance)
         return found if found is not None else self._readers.setdefault(instance, self.store.read(instance))
 
@@ -95,7 +95,7 @@ class LogView:
     # ---- names -------------------------------------------------------------------------------------------
 
     def port(self, text: str) -> Port:
-        """`hourly`, or `hourly.late`."""
+        """The port that a text names: `hourly` (its port `out`) or `hourly.late`. Raises BadName if there is none."""
         instance, port = parse_port(text)
         self._check(instance, port)
         return instance, port
@@ -136,10 +136,10 @@ class LogView:
 
 
 def name_of(event: Event) -> str:
-    """`orders:17`."""
+    """The event's name as users write it: `orders:17`."""
     return event_name(*event)
 
 
 def port_text(port: Port) -> str:
-    """`orders`, or `hourly.late`."""
+    """The port as users write it: `orders` for port `out`, `hourly.late` for another one."""
     return f"{port[0]}" if port[1] == OUT else port_name(*port)

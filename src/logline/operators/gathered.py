@@ -27,7 +27,7 @@ class Gathered(NamedTuple):
 
     @classmethod
     def after(cls, before: Gathered | None, batch: Batch) -> Gathered:
-        """One batch more."""
+        """The batches gathered before, and this one after them."""
         return cls(before, batch, 1 if before is None else before.many + 1)
 
     def table(self) -> pa.Table:

@@ -63,7 +63,7 @@ class Caller:
         self.open()
 
     def open(self) -> None:
-        """A life begins."""
+        """Forgets the slots, threads and pace of the last life: a new life makes its own when it needs them."""
         self._slots: asyncio.Semaphore | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._next = 0.0

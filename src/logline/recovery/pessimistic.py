@@ -26,7 +26,7 @@ _EVERYTHING = Ssn(1 << 62)
 
 
 class Pessimistic:
-    """LOG.io's protocol."""
+    """LOG.io's protocol: log everything in one commit, and show outputs once it is durable."""
 
     name: PolicyName = "pessimistic"
     shows: Moment = "durable"

@@ -139,7 +139,7 @@ def frame_batches(
 
 
 class LogSource(DataSource):
-    """`spark.read.format("logline")`."""
+    """The data source behind `spark.read.format("logline")`."""
 
     @cached_property
     def wanted(self) -> Wanted:

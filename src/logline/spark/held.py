@@ -46,7 +46,7 @@ class Elsewhere:
 
     @property
     def value(self) -> Any:
-        """There is none."""
+        """Raises a ShippingError: outside the driver's process the value does not exist."""
         raise ShippingError(f"{self._what} lives in the driver's process, and only what runs there can use it")
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -56,7 +56,7 @@ class FrameSource(Source):
 
     @property
     def frame(self) -> Frame:
-        """In the driver."""
+        """The DataFrame with its plan; only the driver has it."""
         return self._held.value
 
     def partitions(self) -> Sequence[str]:

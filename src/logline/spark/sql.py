@@ -44,7 +44,7 @@ class Query:
         return Gathered.after(parts, batch)
 
     def result(self, parts: Gathered) -> pa.Table:
-        """Runs the job."""
+        """Runs the function on the set's rows as a Spark job, and returns what the job gives."""
         spark = session()
         if spark is None:
             raise DefinitionError(f"operator {self.name!r}: there is no Spark session any more to run its jobs in")

@@ -118,7 +118,7 @@ def _expire(rows: Rows, upto: int) -> None:
 
 
 def segments(rows: Rows) -> list[Segment]:
-    """In order."""
+    """The segments of the history, the oldest first."""
     return [segment for _, segment in rows.scan(SEGMENTS)]
 
 

@@ -43,7 +43,7 @@ def journal_row(rows: Rows) -> JournalRow:
 
 
 def image(rows: Rows) -> Image:
-    """The whole image."""
+    """The image that all commits so far have made: what a claim gives to a new life (R5)."""
     journal = journal_row(rows)
     found = Image(
         commits=journal.commits,

@@ -32,7 +32,7 @@ class Joined(NamedTuple):
 
     @classmethod
     def of(cls, members: Iterable[Member]) -> Joined:
-        """As runs."""
+        """Packs members into runs: channel by channel, SSNs that follow each other as one pair."""
         found: list[tuple[ChannelName, list[int]]] = []
         notes: list[bytes | None] = []
         channel, runs, after = None, [0], 0
@@ -49,13 +49,13 @@ class Joined(NamedTuple):
         return cls(found, notes if any(note is not None for note in notes) else None)
 
     def each(self) -> Iterator[tuple[ChannelName, int, int]]:
-        """Channel, first, number."""
+        """Each run as (channel, first SSN, how many)."""
         for channel, runs in self.runs:
             for at in range(0, len(runs), 2):
                 yield channel, runs[at], runs[at + 1]
 
     def members(self) -> list[Member]:
-        """One by one."""
+        """The members one by one, in the order in which they joined, with their notes."""
         found = [Member(c, Ssn(ssn)) for c, first, many in self.each() for ssn in range(first, first + many)]
         if self.notes is None:
             return found

@@ -64,7 +64,7 @@ class MemoryJournal:
             self._heads |= apply(data.rows, step, prepared, journal, self._heads, data.events.collect)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: a journal in memory holds no lock and no file."""
 
 
 class _Held:
@@ -116,7 +116,7 @@ class MemoryReader(RowsReader):
             return found
 
     def pick(self, port: PortName, ssns: Sequence[Ssn]) -> list[Output]:
-        """Exactly these events."""
+        """Exactly these events, in this order. Raises Collected if one of them is gone."""
         with self._store.lock:
             data = self._store.look(self._instance)
             last, there = load.head(data.rows, port).last, data.events.ports.get(port, {})
@@ -176,7 +176,7 @@ class MemoryCrashHint:
         self._notes.pop(self._instance, None)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: a hint in memory needs no file."""
 
 
 class MemoryMailbox:
@@ -243,7 +243,7 @@ class MemoryStore:
             return MemoryJournal(self, self.data(instance))
 
     def read(self, instance: InstanceName) -> MemoryReader:
-        """Anyone may read."""
+        """A reader of the instance's journal; any number of them may read at once."""
         return MemoryReader(self, instance)
 
     def instances(self) -> list[InstanceName]:
@@ -252,12 +252,12 @@ class MemoryStore:
             return list(self._journals)
 
     def ring(self, whom: BellName) -> None:
-        """Calls whoever listens."""
+        """Calls all who listen for this bell, on the caller's thread."""
         for heard in tuple(self._bells.get(whom, ())):
             heard()
 
     def on_bell(self, whom: BellName, heard: Callable[[], None]) -> Callable[[], None]:
-        """Listens."""
+        """Has `ring` call `heard`; returns how to stop that."""
         listeners = self._bells.setdefault(whom, [])
         listeners.append(heard)
         return lambda: listeners.remove(heard)
@@ -308,7 +308,7 @@ class MemoryStore:
             return dict(self._statuses)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: the log goes with its last user, or with the process if it has a name."""
 
 
 _named: dict[str, MemoryStore] = {}

@@ -127,7 +127,7 @@ class MemoryEvents:
                 there.pop(Ssn(ssn), None)
 
     def header(self, port: PortName, ssn: Ssn) -> Output | None:
-        """Without payload."""
+        """The event of this SSN without its payload; None if it is not there."""
         found = self.ports.get(port, {}).get(ssn)
         return None if found is None else found._replace(payload=None, same=None)
 

@@ -48,7 +48,7 @@ class RowsReader(ABC):
             return load.head(rows, port).base
 
     def needs(self, channel: ChannelName) -> Needs:
-        """One consistent look."""
+        """Position and members of open sets, all from one look at the journal (R12)."""
         with self.look() as (rows, events):
             return load.needs(rows, events, channel)
 
@@ -58,7 +58,7 @@ class RowsReader(ABC):
             return load.taken(rows, channel)
 
     def image(self) -> Image:
-        """The committed image."""
+        """The image as of the last commit."""
         with self.look() as (rows, _):
             return load.image(rows)
 
@@ -69,18 +69,18 @@ class RowsReader(ABC):
         yield from found
 
     def headers(self, port: PortName, ssns: Sequence[Ssn]) -> list[Output | None]:
-        """Without payload."""
+        """These events without their payloads; None for one that is not in the log."""
         with self.look() as (rows, events):
             head = load.head(rows, port)
             return [events.header(port, ssn) if load.has(rows, port, head, ssn) else None for ssn in ssns]
 
     def inset(self, serial: Serial) -> Finished | None:
-        """A kept set."""
+        """The done set of this serial, if a lineage scope keeps it."""
         with self.look() as (rows, _):
             return history.inset(rows, serial)
 
     def insets_of(self, channel: ChannelName, ssn: Ssn) -> list[Serial]:
-        """Kept or not."""
+        """The done sets with this event as a member, whether a lineage scope keeps them or not."""
         with self.look() as (rows, _):
             return history.insets_of(rows, channel, ssn)
 
@@ -96,6 +96,6 @@ class RowsReader(ABC):
             return load.answers(rows, serial)
 
     def incarnation(self) -> Incarnation:
-        """The newest."""
+        """The number of the newest life that has claimed the journal."""
         with self.look() as (rows, _):
             return Incarnation(load.journal_row(rows).incarnation)

@@ -91,7 +91,7 @@ def simulate(schedules: int, seed: int, resume: Path | None, *, stop: bool = Fal
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command line."""
+    """Runs the command line `python -m logline.testing`, and returns its exit code."""
     given = _parser().parse_args(argv)
     logging.getLogger("logline").addHandler(logging.NullHandler())  # writes that fail are part of it
     return simulate(given.schedules, given.seed, given.resume, stop=given.stop)

@@ -90,7 +90,7 @@ class OpenLineage:
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The server's address or the file's path, as messages name it."""
         return self.url if self.file is None else str(self.file)
 
     def __repr__(self) -> str:

@@ -135,7 +135,7 @@ class LifeDriver(Generic[L]):
         return self.life.spec.name
 
     def begin(self) -> None:
-        """The first stimulus."""
+        """Puts the first stimulus, `Started`, before the machine; `step` then takes it."""
         self.stimuli.append(on.Started())
 
     def run(self) -> None:

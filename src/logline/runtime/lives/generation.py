@@ -146,7 +146,7 @@ class Generation:
         return Result(serial, tuple(outputs))
 
     def failed(self, serial: Serial, error: BaseException) -> Result:
-        """User code raised."""
+        """The result of a set whose user code raised; it says whether `retry` covers the exception."""
         self.raised(error)
         if self.suspects is not None:
             self.suspects.end(serial)
@@ -204,10 +204,10 @@ class InlineRunner:
         raise AssertionError("plain code does not await")
 
     def permit(self, key: Key) -> None:
-        """Seen by `await_durable`."""
+        """Does nothing: the driver's `await_durable` sees the permission itself."""
 
     def release(self, answers: Sequence[Answer]) -> None:
-        """Seen by `await_durable`."""
+        """Does nothing: the driver's `await_durable` sees the answers themselves."""
 
     def close(self) -> None:
         """Nothing runs when the engine's thread is here."""

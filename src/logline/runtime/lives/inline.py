@@ -64,7 +64,7 @@ class _OnLoop(Hooks):
         self._engine.wait()
 
     def wake(self, driver: LifeDriver[Any], at: int) -> None:
-        """A timer."""
+        """Has the loop bring a `Tick` to the driver at that time."""
         self._engine.at(at, partial(driver.arrive, on.Tick()))
 
     def read_waits(self, driver: LifeDriver[Any]) -> None:

@@ -46,7 +46,7 @@ WRITING = 20_000
 
 
 def wall_clock() -> int:
-    """Microseconds since 1970."""
+    """The time by this machine's clock, in microseconds since 1970."""
     return time.time_ns() // 1000
 
 

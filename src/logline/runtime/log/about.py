@@ -28,7 +28,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """An event."""
+    """What the log knows of one event: who sent it, what it was made from, and who took it."""
 
     event: str
     sender: str

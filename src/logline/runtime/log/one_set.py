@@ -81,7 +81,7 @@ class _Captured:
         self.outputs += step.outputs
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: a captured journal holds no lock and no file."""
 
 
 class _Overlay:
@@ -95,11 +95,11 @@ class _Overlay:
         self._journal = journal
 
     def claim(self, instance: InstanceName) -> _Captured:
-        """Fences off nobody."""
+        """The captured journal. It fences nobody off: the log itself is not claimed."""
         return self._journal
 
     def read(self, instance: InstanceName) -> Reader:
-        """As it is."""
+        """A reader of the log itself: members come from there."""
         return self._store.read(instance)
 
     def ring(self, instance: InstanceName) -> None:

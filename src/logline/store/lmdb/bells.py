@@ -18,7 +18,7 @@ from logline.names import BellName
 
 
 class Bells:
-    """Rings, and hears."""
+    """Rings the bells of a log, and listens for those of this process."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True, mode=0o700)
@@ -98,7 +98,7 @@ class BellSocket:
         self._inode = os.stat(path).st_ino
 
     def fileno(self) -> int:
-        """For whoever waits."""
+        """The socket's descriptor: readable when the bell has rung."""
         return self._socket.fileno()
 
     def hear(self) -> None:

@@ -22,19 +22,19 @@ class FileCrashHint:
         os.pwrite(self._file, f"{text}\n".encode(), 0)
 
     def read(self) -> str:
-        """Its one line."""
+        """The hint that was written last; an empty text if there is none."""
         try:
             return self._path.read_bytes().partition(b"\n")[0].decode(errors="replace")
         except FileNotFoundError:
             return ""
 
     def drop(self) -> None:
-        """Nothing stays of it."""
+        """Removes the file with the hint."""
         self.close()
         self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """The note stays."""
+        """Closes the file; the hint stays for the next life."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

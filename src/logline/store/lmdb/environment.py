@@ -89,7 +89,7 @@ class Environment:
 
     @contextmanager
     def write(self) -> Iterator[lmdb.Transaction]:
-        """All or nothing."""
+        """A transaction that is committed whole when the block ends, or not at all if it raises."""
         with self.writing:
             try:
                 with self._env.begin(write=True, buffers=True) as txn:

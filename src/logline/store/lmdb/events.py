@@ -320,7 +320,7 @@ class LmdbEvents:
         self._txn = txn
 
     def header(self, port: PortName, ssn: Ssn) -> Output | None:
-        """Without payload."""
+        """The event of this SSN without its payload; None if no row has it."""
         with self._txn.cursor() as cursor:
             row = row_of(cursor, port, ssn)
             return None if row is None else row.header(port, ssn)

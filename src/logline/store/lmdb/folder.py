@@ -254,11 +254,11 @@ class LmdbStore:
     # ---- around them ----------------------------------------------------------------------------------
 
     def ring(self, whom: BellName) -> None:
-        """A hint."""
+        """Rings the bell, if somebody listens; a ring may be lost."""
         self._bells.ring(whom)
 
     def on_bell(self, whom: BellName, heard: Callable[[], None]) -> Callable[[], None]:
-        """Listens."""
+        """Calls `heard` on a thread of its own when the bell rings; returns how to stop that."""
         return self._bells.listen(whom, heard)
 
     def bell(self, instance: InstanceName) -> BellSocket:

@@ -157,7 +157,7 @@ class LmdbReader(RowsReader):
         return found
 
     def pick(self, port: PortName, ssns: Sequence[Ssn]) -> Sequence[Output]:
-        """Exactly these events."""
+        """Exactly these events, in this order. Raises Collected if one of them is gone."""
         if self._env is None:
             if ssns:
                 raise Collected(f"{self._instance}.{port}:{ssns[0]} is not in the log")

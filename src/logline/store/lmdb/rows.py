@@ -138,7 +138,7 @@ class _Shape:
             self.key = lambda key: begin + _PACK[len(key)](*key)
 
     def row(self, raw_key: bytes, raw: Raw) -> tuple[Key, Any]:
-        """With its key."""
+        """The key and the value of a row, from the bytes of both."""
         found = self.read(raw[:END])
         if self.named:
             return (found[0], *_UNPACK[self._numbers](raw_key, 10)), found[1]

@@ -30,7 +30,7 @@ ALL = 1 << 30
 
 @dataclass
 class Model:
-    """One journal."""
+    """What one journal must hold, kept in plain dicts."""
 
     image: Image = field(default_factory=Image)
     rows: dict[PortName, dict[Ssn, Output]] = field(default_factory=dict)
@@ -158,7 +158,7 @@ def step_of(**fields: Any) -> Step:
 
 
 def batch(*numbers: int) -> pa.RecordBatch:
-    """A small payload."""
+    """A payload with these numbers in one column, `n`."""
     return pa.record_batch({"n": pa.array(numbers, pa.int64())})
 
 

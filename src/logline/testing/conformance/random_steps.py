@@ -30,7 +30,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
-        """A step more."""
+        """Commits another step that is valid now."""
         self.scribe.commit(data.draw(steps(self.scribe.model)))
 
     @rule(data=st.data())

@@ -22,7 +22,7 @@ Ports = Mapping[str, list[Record]]
 
 
 def same(where: str, got: Iterable[Any], want: Iterable[Any]) -> None:
-    """Equal as multisets."""
+    """Raises a Violation unless both hold the same records equally often, in any order."""
     a, b = Counter(got), Counter(want)
     if a != b:
         raise Violation(f"EXACTLY-ONCE {where}: extra {dict(a - b)}, missing {dict(b - a)}")

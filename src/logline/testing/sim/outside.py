@@ -114,7 +114,7 @@ class QueueSource(Source):
             self.waiting.pop(message, None)
 
     def check(self, logged: Sequence[Records]) -> None:
-        """Every message once."""
+        """Raises a Violation unless every message was logged once and all are confirmed."""
         if sorted(logged) != sorted(self.messages.values()):
             raise Violation(f"QUEUE logged {logged}")
         if self.waiting:
@@ -182,7 +182,7 @@ class PaidService:
         """Answers that have been committed. A zombie may ask again; nobody may keep another answer."""
 
     def ask(self, token: str) -> list[Any]:
-        """A new answer."""
+        """Gives an answer that was never given before, and counts that the token was asked for."""
         self.asked[token] += 1
         return [token, sum(self.asked.values())]
 

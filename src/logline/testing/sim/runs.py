@@ -46,7 +46,7 @@ class Tally:
         return [point for point in ALL_POINTS if not self.kills[point]]
 
     def report(self) -> str:
-        """For people."""
+        """The tally as lines of text for people."""
         lines = [
             f"schedules {self.schedules}, moves {self.moves}, crashes {self.counts['crash']}",
             f"crashes during recovery {self.counts['crash in recovery']}, of all lives {self.counts['all at once']}",

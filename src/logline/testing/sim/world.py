@@ -138,7 +138,7 @@ class _AtRandom(Hooks):
 
 
 class World:
-    """One simulated run."""
+    """One simulated run: lives, a scheduler that chooses what comes next, and the faults that it draws."""
 
     def __init__(
         self,
