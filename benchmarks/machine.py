@@ -6,7 +6,7 @@ Three shapes, each with and without what surrounds the machine:
 - `windows`: 100 events make a set, which makes one output
 - `source`: a replayable source
 
-"machine" is `handle()` alone, with outcomes prepared beforehand; "life" adds the phases, the hands and a memory
+"machine" is `handle()` alone, with outcomes prepared beforehand; "life" adds the phases, the runner and a memory
 store, with a user function that does nothing. Runs of events cross the machine's border, not single ones.
 """
 

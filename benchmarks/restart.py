@@ -25,7 +25,7 @@ KILLS = int(os.environ.get("RESTART_KILLS", "15"))
 
 
 def measure(spark: SparkSession, *, nest: bool = False) -> dict[str, float]:
-    """Seconds from the kill to the first write of what the new life made; `nest`: its parent is killed."""
+    """Seconds from the kill to the first write of what the new life made; `nest`: the task's process is killed."""
     found = []
     with tempfile.TemporaryDirectory(prefix="logline-bench-") as name:
         folder = Path(name)

@@ -468,7 +468,7 @@ class Pipeline:
     def run(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:
         """Starts and waits until the pipeline has finished; Ctrl-C stops it. Settings as for `start`.
 
-        Shows how it goes: live in a terminal, as lines through logging elsewhere (`runtime.progress`).
+        Shows how it goes: live in a terminal, as lines through logging elsewhere (`runtime/control/progress.py`).
         """
         run = self.start(log, **settings)
         try:

@@ -1,4 +1,4 @@
-"""What the machine asks the driver to do. Each is executed for real by the runtime and for play by the simulator.
+"""What the machine asks the driver to do. The runtime executes each action for real, the simulator in its own world.
 
 The machine has at most one of a kind under way per subject (a channel, a target, a partition), and hears of the
 outcome as a stimulus (engine.stimuli).

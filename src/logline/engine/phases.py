@@ -1,8 +1,8 @@
 """The phases: state update and triggering, event by event (Algorithm 2; R5, R6, R7).
 
-The phases runs `assign`, `update` and `ready`, and holds what is volatile: the event state of each open set and
-the live global state. It reports what it decided as an `Intake`; the machine logs that. It does no input or
-output, and what time it is comes in as a value, so that the simulator drives the same code.
+`Phases` calls `assign`, `update` and `ready`, and holds what is volatile: the event state of each open set and the
+live global state. It reports what it decided as an `Intake`, which the machine logs. It does no input or output, and
+takes the time as a value, so that the simulator drives the same code.
 
 Order within one event: `assign`; then for each of its sets `update` and `ready`; then the `fire` calls made
 meanwhile; then the event clock moves on and the timers that it reaches fire (in Example 7, a_2 belongs to

@@ -71,7 +71,7 @@ class Intake:
     clock: dict[ChannelName, int] = field(default_factory=dict)
     timers: dict[InsetId, Timer | None] = field(default_factory=dict)
     wake_at: int | None = None
-    """When the phases wants to look at the wall clock again."""
+    """When the phases want to look at the wall clock again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class _Data:
 
 
 class MemoryJournal:
-    """A journal in the hands of one life."""
+    """A journal as the one life that writes to it holds it."""
 
     def __init__(self, store: MemoryStore, data: _Data) -> None:
         self._store = store
@@ -157,22 +157,22 @@ class MemoryLease:
 
 
 class MemoryCrashHint:
-    """A text that everyone in this process sees."""
+    """A crash hint that everyone in this process sees."""
 
     def __init__(self, store: MemoryStore, instance: InstanceName) -> None:
         self._notes = store.notes
         self._instance = instance
 
     def write(self, text: str) -> None:
-        """Instead of what was there."""
+        """Replaces what was there."""
         self._notes[self._instance] = text
 
     def read(self) -> str:
-        """Empty if there is none."""
+        """The text that was written last; empty if there is none."""
         return self._notes.get(self._instance, "")
 
     def drop(self) -> None:
-        """Nothing stays of it."""
+        """Removes the hint."""
         self._notes.pop(self._instance, None)
 
     def close(self) -> None:
@@ -257,7 +257,7 @@ class MemoryStore:
             heard()
 
     def on_bell(self, whom: BellName, heard: Callable[[], None]) -> Callable[[], None]:
-        """Has `ring` call `heard`; returns how to stop that."""
+        """Has `ring` call `heard`; returns a function that ends this."""
         listeners = self._bells.setdefault(whom, [])
         listeners.append(heard)
         return lambda: listeners.remove(heard)
@@ -270,7 +270,7 @@ class MemoryStore:
         return MemoryMailbox(self, box)
 
     def crash_hint(self, instance: InstanceName) -> MemoryCrashHint:
-        """The note of that instance."""
+        """The crash hint of that instance."""
         return MemoryCrashHint(self, instance)
 
     def lease(self, run: str, *, takeover: bool = False) -> MemoryLease:

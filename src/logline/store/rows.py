@@ -41,7 +41,7 @@ class Table(Generic[V]):
 
 
 class Rows(Protocol):
-    """The rows of one journal, at one instant; in the hands of a commit they can be changed."""
+    """The rows of one journal at one instant. Within a commit they can be changed, otherwise only read."""
 
     def get(self, table: Table[V], key: Key) -> V | None: ...
 

@@ -6,7 +6,7 @@
     store.ring(instance)                 a hint; losing one costs a poll interval, nothing else
     store.lease(...)                     one run at a time
     store.mail(box)                      commands and reports between processes
-    store.crash_hint(instance)                 a few words from one life for the next
+    store.crash_hint(instance)           a few words from one life for the next
 
 `testing.conformance` is the suite that every implementation passes.
 """
@@ -42,7 +42,7 @@ class StoreTraits(NamedTuple):
 
 
 class Journal(Protocol):
-    """An instance's durable log, in the hands of its one writer."""
+    """An instance's durable log, as its one writer holds it."""
 
     incarnation: Incarnation
     image: Image
@@ -55,7 +55,7 @@ class Journal(Protocol):
         """
 
     def close(self) -> None:
-        """Lets go of it; the next claim does not have to wait."""
+        """Releases it, so that the next claim does not have to wait."""
 
 
 class Reader(Protocol):
@@ -118,7 +118,7 @@ class Bell(Protocol):
         """Takes what has rung up to now."""
 
     def hangs(self) -> bool:
-        """Whether it is still this one that is rung: another that was hung later has taken its place."""
+        """Whether a ring still reaches this bell: one that another life made later takes its place."""
 
     def close(self) -> None: ...
 
@@ -162,16 +162,16 @@ class CrashHint(Protocol):
     """A line that a process leaves for the one after it: a hint, no part of what recovery needs."""
 
     def write(self, text: str) -> None:
-        """Instead of what was there; it outlives a process that is killed, and costs no fsync."""
+        """Replaces what was there. It outlives a process that is killed, and costs no fsync."""
 
     def read(self) -> str:
-        """Empty if there is none."""
+        """The text that was written last; empty if there is none."""
 
     def drop(self) -> None:
-        """Nothing stays of it."""
+        """Removes the hint."""
 
     def close(self) -> None:
-        """Lets go of it; the note stays."""
+        """Closes it; the hint stays for the next life."""
 
 
 class Holder(NamedTuple):
@@ -196,7 +196,7 @@ class Journals(Protocol):
 
     @property
     def fresh(self) -> HandOver | None:
-        """Hands events over within this process; None where reading a journal is as good."""
+        """Hands events over within this process; None if reading a journal is as cheap."""
 
     def claim(self, instance: InstanceName) -> Journal: ...
 
@@ -216,16 +216,16 @@ class Store(Journals, Protocol):
     def ring(self, whom: BellName) -> None: ...
 
     def on_bell(self, whom: BellName, heard: Callable[[], None]) -> Callable[[], None]:
-        """Calls `heard` when the bell rings; returns how to stop that. A bell may be lost."""
+        """Calls `heard` when the bell rings; returns a function that ends this. A bell may be lost."""
 
     def bell(self, instance: InstanceName) -> Bell | None:
-        """The same bell for a loop that waits for it by itself; None where there is only `on_bell`."""
+        """The same bell for a loop that waits for it beside other things; None if the store only has `on_bell`."""
 
     def mail(self, box: str) -> Mailbox:
         """The box of that name; its bell is `on_bell` of the same name."""
 
     def crash_hint(self, instance: InstanceName) -> CrashHint:
-        """The note of that instance."""
+        """The crash hint of that instance."""
 
     def lease(self, run: str, *, takeover: bool = False) -> Lease:
         """Raises LogInUse if another run holds it."""

@@ -1,4 +1,5 @@
-"""Retries or drops an event on port `errors`: claims its operator's journal and commits what `engine.settling` says.
+"""Retries or drops an event on port `errors`: claims its operator's journal and commits the step that
+`engine/error_resolution.py` makes.
 
 The claim fences off the operator's life, if it has one (R10); whoever runs the pipeline begins a new one. On a log
 that does not run, the next run finds the retried set due.

@@ -39,7 +39,7 @@ class Arrivals(Generic[T]):
                     os.eventfd_write(self._wake, 1)
 
     def listen(self, bell: Bell, rung: Callable[[], T]) -> Callable[[], None]:
-        """Has `rung()` arrive whenever the bell rings; returns how to stop that."""
+        """Has `rung()` arrive whenever the bell rings; returns a function that ends this."""
         number = bell.fileno()
         self._bells[number] = (bell, rung)
         self._poll.register(number, select.EPOLLIN)

@@ -1,14 +1,15 @@
 """Suspects: input sets that kill their process again and again, of operators whose `on_error` is not `stop`.
 
 An exception says which set it is about; a process that is killed (out of memory, a crash in native code) says
-nothing. So a life that follows a crash notes which set is in generation; the note outlives it. If it dies too, the
-next life finds the set there and counts. After `DEATHS` deaths in the same set it raises `KilledItsProcess` instead
-of calling `generate`. To the protocol that is a failed set like any other: what `on_error` makes of it is one step
-(R1), nobody counts on more than that the set is due (R6), and a diverted one keeps its members (R12). The note is a
-hint, no part of what recovery needs: one that is lost costs a few more deaths.
+nothing. So a life that follows a crash writes down which set is in generation, as a crash hint that outlives it. If
+this life dies too, the next one finds the set there and counts. After `DEATHS` deaths in the same set it raises
+`KilledItsProcess` instead of calling `generate`. To the protocol that is a failed set like any other: what `on_error`
+makes of it is one step (R1), nobody counts on more than that the set is due (R6), and a diverted one keeps its
+members (R12). Recovery does not need the hint: one that is lost costs a few more deaths.
 
-A first life notes nothing, so that nobody pays who does not crash. Where several sets were in generation nobody knows
-which of them it was: none is counted, and the next life takes one set at a time until all of them are through.
+A first life writes no hint, so that only operators that crash pay for it. Where several sets were in generation
+nobody knows which of them it was: none is counted, and the next life takes one set at a time until all of them are
+through.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from logline.names import InsetId, InstanceName, Serial
 from logline.store.seam import CrashHint, Store
 
 DEATHS = 3
-"""Lives that may end in the same set; the first one of a run, which notes nothing, does not count."""
+"""Lives that may end in the same set; the first one of a run, which writes no hint, does not count."""
 
 
 class Known(NamedTuple):
-    """What a note says. Sets are named by their members: a serial may be given to another set after a crash."""
+    """What a crash hint says. Sets are named by their members: a serial may be given to another set after a crash."""
 
     suspect: str = ""
     deaths: int = 0

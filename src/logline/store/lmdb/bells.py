@@ -1,7 +1,7 @@
 """Bells as Unix datagrams in the log's folder. A bell may be lost: it costs a poll interval, nothing else.
 
-Socket paths are short by law (108 bytes) and log folders are not, so both sides go through an open descriptor of the
-folder. Whoever listens last for an instance has the bell; a ring that nobody hears is fine.
+The kernel allows 108 bytes for a socket's path, and the path of a log can be longer. So both sides go through an open
+descriptor of the folder. Whoever listens last for an instance gets its rings; a ring that nobody hears is fine.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Bells:
         return f"/proc/self/fd/{self._fd}/{instance.replace('/', '~')}"
 
     def ring(self, instance: BellName) -> None:
-        """A hint; lost if the other side is not there or has enough of them."""
+        """Rings the bell. The ring is lost if nobody listens or the socket's buffer is full."""
         with contextlib.suppress(OSError):
             self._out.sendto(b"!", self._path(instance))
 
     def listen(self, instance: BellName, heard: Callable[[], None]) -> Callable[[], None]:
-        """Calls `heard`, on a thread of its own; returns how to stop that."""
+        """Calls `heard` on a thread of its own whenever the bell rings; returns a function that ends this."""
         with self._lock:
             listener = self._listeners.get(instance)
             if listener is None:
@@ -46,7 +46,7 @@ class Bells:
         return lambda: self._unlisten(instance, heard)
 
     def bell(self, instance: BellName) -> BellSocket:
-        """For a loop that waits for it beside other things."""
+        """A bell for a loop that waits for it beside other things."""
         return BellSocket(self._path(instance))
 
     def _unlisten(self, instance: BellName, heard: Callable[[], None]) -> None:
@@ -60,7 +60,7 @@ class Bells:
                 listener.stop()
 
     def close(self) -> None:
-        """Nothing is left in the folder."""
+        """Ends all listening, and removes the sockets from the folder."""
         with self._lock:
             for listener in self._listeners.values():
                 listener.stop()
@@ -102,7 +102,7 @@ class BellSocket:
         return self._socket.fileno()
 
     def hear(self) -> None:
-        """Takes all that has rung."""
+        """Takes all rings that have come."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._socket.recv(16)

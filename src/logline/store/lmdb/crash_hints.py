@@ -1,4 +1,4 @@
-"""A note: a small file in the log's folder that outlives its process, not a power cut."""
+"""A crash hint as a small file in the log's folder: it survives a kill of its process, not a power cut."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 class FileCrashHint:
-    """Of one instance; the file is opened once and written in place. What follows its first line is of a longer one
-    that was there before."""
+    """The hint of one instance. The file is opened once and written in place: only its first line counts, the rest is
+    left over from a longer hint."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
 
     def write(self, text: str) -> None:
-        """One system call; no fsync."""
+        """Replaces the hint with one system call, without an fsync."""
         if self._file is None:
             self._path.parent.mkdir(exist_ok=True, mode=0o700)
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)

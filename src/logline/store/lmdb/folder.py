@@ -6,7 +6,7 @@ lease, lease.json   who runs it: a lock that dies with its process, and its name
 journals/      one LMDB environment per instance
 bells/         sockets          status/     one small file per group
 mail/          commands and reports, one file per box
-notes/         what a life after a crash leaves for the next one; gone when it ends in order
+notes/         crash hints: what a life after a crash leaves for the next one; removed when a life ends in order
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class LmdbStore:
         self._bells.ring(whom)
 
     def on_bell(self, whom: BellName, heard: Callable[[], None]) -> Callable[[], None]:
-        """Calls `heard` on a thread of its own when the bell rings; returns how to stop that."""
+        """Calls `heard` on a thread of its own when the bell rings; returns a function that ends this."""
         return self._bells.listen(whom, heard)
 
     def bell(self, instance: InstanceName) -> BellSocket:
@@ -270,7 +270,7 @@ class LmdbStore:
         return FileMailbox(self.folder / "mail", box, lambda: self._bells.ring(BoxName(box)))
 
     def crash_hint(self, instance: InstanceName) -> FileCrashHint:
-        """The note of that instance."""
+        """The crash hint of that instance."""
         return FileCrashHint(self.folder / "notes" / instance.replace("/", "~"))
 
     def lease(self, run: str, *, takeover: bool = False) -> LmdbLease:
@@ -279,7 +279,7 @@ class LmdbStore:
             return LmdbLease(self.folder, run, takeover=takeover)
 
     def running(self) -> Holder | None:
-        """The lock says whether the process lives that the note names."""
+        """The run that `lease.json` names, if the lock shows that its process lives."""
         note = read_json(self.folder / "lease.json")
         if note is None or not _locked(self.folder / f"lease.{note['run']}"):
             return None

@@ -29,7 +29,7 @@ from logline.store.reader import Look, RowsReader
 
 
 class LmdbJournal:
-    """A journal in the hands of one life."""
+    """A journal as the one life that writes to it holds it."""
 
     def __init__(self, env: Environment, instance: InstanceName) -> None:
         self._env = env
