@@ -2,6 +2,13 @@
 
 A message names the operator, port or file, says what happened and what to do. Errors about the
 definition of a pipeline come before any data moves.
+
+>>> import logline as ll
+>>> try:
+...     ll.Pipeline("two words")
+... except ll.LoglineError as error:
+...     print(type(error).__name__, "-", error)
+BadName - 'two words' can't name a pipeline: a name has letters, digits, '_' and '-', and begins with a letter
 """
 
 from __future__ import annotations
@@ -40,7 +47,7 @@ class LoglineError(Exception):
 
 
 class DefinitionError(LoglineError):
-    """The pipeline as written can't run; nothing has moved."""
+    """The pipeline as written can't run. It was refused before any data moved."""
 
 
 class BadName(DefinitionError):
@@ -120,7 +127,21 @@ class EngineError(LoglineError):
 
 
 class PipelineFailed(LoglineError):
-    """The pipeline stopped because an operator failed; carries the operator's own traceback."""
+    """The pipeline stopped because an operator failed. `operator`, `event` and `traceback` say where and why.
+
+    >>> import pyarrow as pa, logline as ll
+    >>> p = ll.Pipeline("sales")
+    >>> orders = p.source("orders", ll.sources.batches([pa.table({"n": [0]})]))
+    >>> def share(batch):
+    ...     return pa.table({"n": [1 // n for n in batch["n"].to_pylist()]})
+    >>> shares = orders.map_batches("shares", share, schema="n long")
+    >>> shares.sink("store", ll.sinks.collect())
+    >>> try:
+    ...     _ = p.run(engine="inline")
+    ... except ll.PipelineFailed as failed:
+    ...     print(failed.operator, failed.event)
+    shares orders:1
+    """
 
     def __init__(self, message: str, *, operator: str = "", event: str = "", traceback: str = "") -> None:
         super().__init__(message if not traceback else f"{message}\n\n{traceback}")

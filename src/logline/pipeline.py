@@ -1,7 +1,7 @@
 """The facade: `Pipeline` and `Stream`, with which an author puts a graph together and starts it.
 
 An *event* is a batch of records. Every call makes one operator, checks it as far as it can be checked by
-itself, and adds it to the graph; a call that fails adds nothing. `check` and `start` look at the whole.
+itself, and adds it to the graph; a call that fails adds nothing. `check` and `start` check the whole graph.
 
 >>> import pyarrow as pa
 >>> import pyarrow.compute as pc
@@ -90,7 +90,18 @@ M = TypeVar("M")
 
 
 class Stream:
-    """One output port of an operator; `s["late"]` and `s["errors"]` are its siblings."""
+    """One output port of an operator, as sources and operators return it. Its methods add operators that read it.
+
+    `stream["late"]` and `stream["errors"]` are other output ports of the same operator.
+
+    >>> from logline.connectors import sources
+    >>> orders = Pipeline("sales").source("orders", sources.batches([pa.table({"item": ["a", "b"]})]))
+    >>> items = orders.map_batches("items", lambda batch: batch.rename_columns(["name"]))
+    >>> items
+    Stream('items': name string)
+    >>> items.preview().to_pylist()
+    [{'name': 'a'}, {'name': 'b'}]
+    """
 
     def __init__(self, pipeline: Pipeline, operator: OperatorName, port: PortName) -> None:
         self.pipeline = pipeline
@@ -126,9 +137,9 @@ class Stream:
     def map_batches(
         self, name: str, fn: MapFn, *, schema: SchemaLike | None = None, **options: Unpack[OperatorOptions]
     ) -> Stream:
-        """Applies `fn` to each batch. It gives a table, several tables (an event each), or None.
+        """Applies `fn` to each batch. It returns a table, several tables (each becomes an event), or None.
 
-        Without `schema=` the function is called once, now, with an empty batch, to see what it makes.
+        Without `schema=` this calls `fn` once with an empty batch, to see what it makes.
         """
         op = _made(name, MapBatches, fn, self.schema if schema is None else _made(name, read_schema, schema))
         if schema is None:
@@ -136,10 +147,10 @@ class Stream:
         return self._then(name, op, resolve(name, "operator", options))
 
     def map_rows(self, name: str, fn: RowFn, *, schema: SchemaLike, **options: Unpack[RowOptions]) -> Stream:
-        """Applies `fn(row, ctx)`, a `def` or an `async def`, to each row; it gives a row or None.
+        """Applies `fn(row, ctx)`, a `def` or an `async def`, to each row. It returns a row or None.
 
-        For slow calls to the outside: `concurrency` rows are in flight at once, each row's answer is kept
-        as it comes, and a crash does not pay again for rows that were answered.
+        Use it for slow or paid calls to the outside. At most `concurrency` rows are in flight at once. Each answer
+        is logged as it comes, so that a crash does not pay again for rows that were answered.
         """
         resolved = resolve(name, "rows", options)
         op = _made(
@@ -161,7 +172,7 @@ class Stream:
         return self._then(name, _made(name, Filter, where), resolve(name, "operator", options))
 
     def rebatch(self, name: str, *, rows: int, within: Duration, **options: Unpack[OperatorOptions]) -> Stream:
-        """Events of exactly `rows` records, or fewer once `within` has passed."""
+        """Makes events of exactly `rows` records. Records that have waited for `within` leave as a smaller event."""
         return self._then(name, _made(name, Rebatch, rows, within), resolve(name, "operator", options))
 
     def window(
@@ -173,7 +184,7 @@ class Stream:
         agg: Mapping[str, tuple[str, str]],
         **options: Unpack[OperatorOptions],
     ) -> Stream:
-        """Aggregates over windows, `agg={"total": ("amount", "sum")}`, grouped by columns.
+        """Computes aggregates over windows, grouped by the columns `by`: `agg={"total": ("amount", "sum")}`.
 
         Windows of time add the columns window_start and window_end; late records leave on port `late`.
         """
@@ -181,7 +192,7 @@ class Stream:
         return self._then(name, op, resolve(name, "operator", options))
 
     def union(self, name: str, *others: Stream, **options: Unpack[OperatorOptions]) -> Stream:
-        """The events of this stream and of others with the same schema, each as it comes."""
+        """Joins this stream and others with the same schema into one, event by event as they come."""
         if not others:
             raise GraphError(f"operator {name!r}: a union needs at least one other stream")
         return self.pipeline._add(name, Union(), {IN: (self, *others)}, resolve(name, "operator", options))
@@ -195,7 +206,10 @@ class Stream:
         targets: Mapping[str, Sink] | None = None,
         **options: Unpack[WriterOptions],
     ) -> Stream:
-        """A custom operator with one input port; the stream is its first output port."""
+        """Adds a custom operator with one input port, and returns its first output port.
+
+        `targets` are the sinks that it writes to, by name: `targets={"audit": ll.sinks.collect()}`.
+        """
         if isinstance(op, Operator):
             check_declared(name, op)
         inputs = tuple(getattr(op, "inputs", (IN,)))
@@ -219,8 +233,8 @@ class Stream:
         """Applies `fn`, a function from DataFrame to DataFrame, to each event or to the events of each window, as a
         Spark job.
 
-        Without `schema=` Spark is asked what `fn` makes of an empty DataFrame; that needs a session, now. The
-        operator lives in the driver's process; with `concurrency` several jobs run at once.
+        Without `schema=` this asks Spark what `fn` makes of an empty DataFrame, so a session must be there already.
+        The operator lives in the driver's process. With `concurrency` it runs several jobs at once.
         """
         from logline.spark.sql import sql_operator  # Spark is an extra
 
@@ -229,7 +243,7 @@ class Stream:
         return self._then(name, op, resolve(name, "operator", options))
 
     def sink(self, name: str, target: Sink, **options: Unpack[SinkOptions]) -> None:
-        """Writes each event to `target`, in order, once."""
+        """Writes each event to `target`, in order, and exactly once if the target can tell a repeated write apart."""
         resolved = resolve(name, "sink", options)
         self.pipeline._add(name, SinkOperator(), {IN: (self,)}, resolved, {"out": target})
 
@@ -237,7 +251,7 @@ class Stream:
         return self.pipeline._add(name, op, {IN: (self,)}, options)
 
     def preview(self, rows: int = 20) -> pa.Table:
-        """The first rows of a sample, computed in this process: no log, and nothing is written."""
+        """Computes the first rows of this stream in this process, on a sample of the sources. Writes nothing."""
         asked: object = rows
         if not isinstance(asked, int) or isinstance(asked, bool):
             raise OptionError(f"preview(rows={rows!r}): ask for a whole number of rows, for example 20")
@@ -249,7 +263,15 @@ class Stream:
 
 
 class Pipeline:
-    """A graph of operators, in the making; the name keys its log."""
+    """A pipeline that an author puts together, and starts. Its name stands in its log: only a pipeline of the same
+    name goes on with it.
+
+    >>> from logline.connectors import sinks, sources
+    >>> p = Pipeline("sales")
+    >>> p.source("orders", sources.batches([pa.table({"n": [1, 2]})])).sink("store", sinks.collect())
+    >>> p.run(engine="inline").result("store").to_pylist()
+    [{'n': 1}, {'n': 2}]
+    """
 
     def __init__(self, name: str) -> None:
         if not _is_name(name):
@@ -274,7 +296,7 @@ class Pipeline:
         within: Duration = "100ms",
         **options: Unpack[SourceOptions],
     ) -> Stream:
-        """Reads from outside; an event has at most `rows` records, gathered for at most `within`."""
+        """Adds a source, and returns its output. An event has up to `rows` records, gathered for up to `within`."""
         self._check_free(name)
         if not isinstance(source, Source):
             raise DefinitionError(
@@ -294,7 +316,7 @@ class Pipeline:
         targets: Mapping[str, Sink] | None = None,
         **options: Unpack[WriterOptions],
     ) -> Stream:
-        """A custom operator; `inputs` connects its input ports. The stream is its first output port."""
+        """Adds a custom operator, and returns its first output port. `inputs` connects streams to its input ports."""
         if by:
             raise OptionError(
                 f"operator {name!r}: by= is not honoured yet: it splits events over replicas, and there is only one"
@@ -309,8 +331,8 @@ class Pipeline:
     ) -> None:
         """Captures lineage on all paths between two output ports, or everywhere.
 
-        An event of the target is kept for `keep` with all that it was made of. `keep` is a time ("7d"), how much each
-        port on the paths holds ("10GB"), or both, whichever is reached first: ("7d", "10GB").
+        The log keeps an event of the target, with all that it was made of, for `keep`. That is a time ("7d"), a size
+        for each port on the paths ("10GB"), or both, whichever is reached first: ("7d", "10GB").
         """
         try:
             span, size = read_keep(keep)
@@ -381,8 +403,7 @@ class Pipeline:
         )
 
     def _commit(self, node: Node, connections: tuple[Connection, ...]) -> Stream:
-        """Adds an operator that is right by itself; one that is not leaves no trace, so that a notebook can
-        try again."""
+        """Checks an operator and adds it. One that is wrong leaves no trace, so that a notebook can try again."""
         graph = Graph(self.name, {**self._nodes, node.name: node}, (*self._connections, *connections))
         check_node(graph, node)
         self._nodes[node.name] = node
@@ -419,18 +440,18 @@ class Pipeline:
         return draw_svg(self.graph())
 
     def check(self, log: str | None = None) -> Report:
-        """Whether it can run, with which guarantees, who shares a process (in the slots of the active Spark session,
-        if there is one), and what changed against `log`. Moves nothing."""
+        """Says whether the pipeline can run, with which guarantees, which operators share a process (in the slots of
+        the active Spark session, if there is one), and what changed against `log`. Moves no data."""
         graph = self.graph()
         validate(graph)
         before = None if log is None else launch.recorded(log)
         return report(graph, None if before is None else compare(before, record_of(graph)), _slots())
 
     def rerun(self, log: str, event: str, *, ask: bool = False) -> Rerun:
-        """Runs the operator that made a logged event again, as it is in this pipeline, on exactly the same input set.
+        """Runs the operator that made a logged event again, with this pipeline's code, on exactly the same input set.
 
-        In the foreground, so that a debugger works; nothing is logged, sent or written. What `ctx.call` answered is
-        taken from the log, unless `ask` is given. Needs a lineage scope that keeps the event and its inputs.
+        It runs in the foreground, so that a debugger works, and logs, sends and writes nothing. `ctx.call` gets its
+        answers from the log; with `ask` it calls again. A lineage scope must keep the event and its inputs.
         """
         from logline.runtime.log.rerun import rerun
 
@@ -439,19 +460,16 @@ class Pipeline:
     # ---- running --------------------------------------------------------------------------------------
 
     def start(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:
-        """Starts, or goes on with, the run that `log` holds; without a log a temporary one is used.
+        """Starts the pipeline on `log`, or goes on with what the log holds. Without `log` it uses a temporary one.
 
-        `engine="spark"` (default): on Spark, in the session `spark`, the active one, or one that is made for the run;
-        "processes": in processes on this machine; "inline": all in this process.
-
-        `durability="disk"` (default): a commit survives a power cut; "process": it survives kill -9.
-
-        `resume="auto"` (default) goes on with a used log; "never" wants a fresh log, "must" one that has been used.
-        `until="end"` (default); "now": sources read what is there when they start, then end.
-        `takeover=True` fences another run that holds the log.
-
-        `openlineage`: the run is exported as OpenLineage events to "file:PATH" or "http://HOST:PORT"; without it, to
-        where the environment variable OPENLINEAGE_URL says, if it is set (`ll.OpenLineage`).
+        - `engine="spark"` (default) runs on Spark: in the session `spark`, the active one, or one that it makes for
+          the run. "processes" runs in processes on this machine, "inline" all in this process.
+        - `durability="disk"` (default): a commit survives a power cut; "process": it survives kill -9.
+        - `resume="auto"` (default) goes on with a used log; "never" wants a fresh log, "must" a used one.
+        - `until="end"` (default) reads the sources to their end; "now" reads what is there at the start, then ends.
+        - `takeover=True` fences off another run that holds the log.
+        - `openlineage` exports the run as OpenLineage events to "file:PATH" or "http://HOST:PORT" (`ll.OpenLineage`).
+          Without it, the environment variable OPENLINEAGE_URL counts, if it is set.
         """
         checked = check_settings(log, settings)
         graph = self.graph()
@@ -466,9 +484,9 @@ class Pipeline:
         return launch.start(graph, checked, launch.inline if checked.engine == "inline" else launch.processes)
 
     def run(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:
-        """Starts and waits until the pipeline has finished; Ctrl-C stops it. Settings as for `start`.
+        """Starts the pipeline and waits until it has finished; Ctrl-C stops it. The settings are those of `start`.
 
-        Shows how it goes: live in a terminal, as lines through logging elsewhere (`runtime/control/progress.py`).
+        It shows how the run goes: a table in a terminal, lines through logging elsewhere.
         """
         run = self.start(log, **settings)
         try:
@@ -480,7 +498,7 @@ class Pipeline:
 
 
 def _slots() -> int | None:
-    """Those of the Spark session of this process, if it has one."""
+    """How many tasks the Spark session of this process can run at once; None without a session."""
     if "pyspark" not in sys.modules:
         return None
     from logline.spark.slots import active_slots
@@ -507,7 +525,7 @@ def _outputs(name: str, op: Operator[Any, Any], inputs: Mapping[str, Sequence[St
 
 
 def _made(name: str, make: Callable[..., M], *args: Any, **more: Any) -> M:
-    """Calls `make`; what it finds wrong is said with the operator's name."""
+    """Calls `make`, and puts the operator's name before what it finds wrong."""
     try:
         return make(*args, **more)
     except LoglineError as error:

@@ -124,19 +124,29 @@ class Call(Sink):
 
 
 def collect() -> Collect:
-    """A sink whose result is had with `run.result(NAME)`, or `.table()` in the process that wrote it all."""
+    """A sink that keeps what it gets in the log: `run.result(NAME)` returns it, in any process.
+
+    `.table()` returns it too, in the process that wrote all of it.
+    """
     return Collect()
 
 
 def call(fn: WriteFn, *, guarantee: Guarantee = "at_least_once") -> Call:
-    """A sink that calls `fn(batch, number, write_id)`; `guarantee`: how it tells a repeated write apart."""
+    """A sink that calls `fn(batch, number, write_id)`; `guarantee` says how `fn` tells a repeated write apart.
+
+    >>> seen = {}
+    >>> sink = call(lambda batch, number, write_id: seen.update({write_id: batch.num_rows}), guarantee="named")
+    >>> sink.write(pa.record_batch({"id": [1, 2]}), 1, "log/store/out/1")
+    >>> seen
+    {'log/store/out/1': 2}
+    """
     return Call(fn, guarantee)
 
 
 def parquet(path: str | os.PathLike[str], *, compression: Compression = "zstd") -> ParquetSink:
-    """A folder of Parquet files, one per event; it is made if need be. Exactly once: each write has its own file.
+    """A sink that writes a folder of Parquet files, one per event, each exactly once. It makes the folder if need be.
 
-    A file appears whole, under a name that is its own for good; files that begin with `.` are not finished.
+    A file appears whole, under a name that never changes. Files that begin with `.` are not finished.
     """
     from logline.connectors.parquet_sink import ParquetSink
 

@@ -87,15 +87,18 @@ class Batches(Source):
 
 
 def batches(data: Data, *, schema: SchemaLike | None = None) -> Batches:
-    """A source of tables (pyarrow, pandas, polars): a list, or a function that gives an iterable of them."""
+    """A source of tables (pyarrow, pandas, polars): a list, or a function that returns an iterable of them.
+
+    The function must return the same tables each time: after a crash it is called again.
+    """
     return Batches(data, schema)
 
 
 def parquet(path: str | os.PathLike[str], *, schema: SchemaLike | None = None) -> ParquetSource:
-    """A source of Parquet files: one, the `*.parquet` of a folder, or a pattern; read in the order of their names.
+    """A source of Parquet files: one file, the `*.parquet` files of a folder, or those of a pattern.
 
-    All have the same columns; `schema` is needed only where there may be no file. What is there when the pipeline
-    is started is read; a file must not change until it has been.
+    It reads them in the order of their names, as they are when the pipeline starts. All must have the same columns;
+    `schema` is needed only where there may be no file. A file must not change until it has been read.
     """
     from logline.connectors.parquet_source import ParquetSource
 
@@ -103,10 +106,10 @@ def parquet(path: str | os.PathLike[str], *, schema: SchemaLike | None = None) -
 
 
 def spark(frame: DataFrame) -> FrameSource:
-    """A source of the rows of a DataFrame: its partitions are read one after the other, in Spark's executors.
+    """A source of the rows of a DataFrame. Spark's executors read its partitions one after the other.
 
-    One whose plan gives the same rows in the same order each time is read as it comes. Any other, one that shuffles
-    say, is computed and logged whole before the first of its events is shown.
+    If Spark's plan gives the same rows in the same order each time, the rows are logged as they come. Any other
+    DataFrame, one that shuffles say, is computed and logged whole before the first of its events is shown.
     """
     from logline.spark.source import FrameSource  # Spark is an extra
 

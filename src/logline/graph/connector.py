@@ -26,7 +26,16 @@ Guarantee = Literal["positioned", "guarded", "named", "at_least_once"]
 
 
 class Source(ABC):
-    """Reads from an external system."""
+    """Reads from an external system.
+
+    >>> class Numbers(Source):
+    ...     schema = pa.schema([("n", pa.int64())])
+    ...     def read(self, partition, offset):
+    ...         for n in range(offset or 0, 3):
+    ...             yield pa.record_batch({"n": [n]}), n + 1
+    >>> [offset for _, offset in Numbers().read("0", 1)]          # a new life goes on after the logged offset
+    [2, 3]
+    """
 
     schema: pa.Schema
     replayable: bool = True
@@ -41,19 +50,21 @@ class Source(ABC):
     """Whether it must live in the driver's process, since it needs what only the driver has: a Spark session."""
 
     def partitions(self) -> Sequence[str]:
-        """What can be read independently; stable names, since they key the progress."""
+        """The names of the parts that can be read independently. They must stay the same: the log keeps how far each
+        was read under its name."""
         return ("0",)
 
     @abstractmethod
     def read(self, partition: str, offset: Any) -> Iterator[tuple[pa.RecordBatch, Any] | None]:
-        """Yields (batch, offset after it), or None for "nothing now"; ends when the partition has ended.
+        """Yields (batch, offset after it), or None for "nothing now"; returns when the partition has ended.
 
-        `offset` is None at first, later what was yielded last with a logged batch. It may block: what it yielded
-        before is shown meanwhile, and a stop does not wait for it. Other partitions and `confirm` do.
+        `offset` is None at first, later the one that was yielded with the last logged batch. `read` may block. What
+        it yielded before is shown meanwhile, and a stop does not wait for it; other partitions and `confirm` do.
         """
 
     def confirm(self, partition: str, ids: Sequence[Any]) -> None:
-        """Destructive sources: these messages are in the log and may go. Called again after a crash."""
+        """For destructive sources: deletes these messages outside, since they are in the log. After a crash it may be
+        called again with the same ids."""
 
     def describe(self, partition: str) -> str:
         """The text of the read action, for READ_ACTION. Must not contain secrets."""
@@ -65,11 +76,12 @@ class Source(ABC):
         return None
 
     def sample(self, rows: int) -> Source:
-        """What a look at the first `rows` records reads instead, if that can be had with less work."""
+        """The source that `preview` reads in its place: one that does less work for the first `rows` records, or
+        itself."""
         return self
 
     def close(self) -> None:
-        """At the end of a life that ends in order; nothing may depend on it."""
+        """Called when a life ends in order. Nothing may depend on it: a process that dies calls nothing."""
 
 
 def is_read_item(item: object) -> bool:
@@ -84,12 +96,24 @@ def no_read_item(item: object, source: str) -> TypeError:
 
 
 class Sink(ABC):
-    """Writes to an external system (R8).
+    """Writes to an external system (R8). `guarantee` says how it tells a repeated write apart:
 
     - `positioned`: keeps the last number together with the data and applies n only after n - 1.
     - `guarded`: an upsert that compares numbers; an older one never overwrites a newer one.
     - `named`: each write has a name (`write_id`) that nothing else writes.
     - `at_least_once`: none of these; the author has to accept it.
+
+    >>> class Files(Sink):
+    ...     guarantee = "named"
+    ...     def __init__(self):
+    ...         self.files = {}
+    ...     def write(self, batch, number, write_id):
+    ...         self.files[write_id] = batch.num_rows         # once more: the same rows under the same name
+    >>> files = Files()
+    >>> for _ in range(2):
+    ...     files.write(pa.record_batch({"n": [1, 2]}), 1, "log/store/out/1")
+    >>> files.files
+    {'log/store/out/1': 2}
     """
 
     guarantee: Guarantee
@@ -98,21 +122,22 @@ class Sink(ABC):
     _GUARANTEES: ClassVar[tuple[Guarantee, ...]] = ("positioned", "guarded", "named", "at_least_once")
 
     def open(self, scope: str) -> None:
-        """Once per life, before anything else. `scope` is (log id, instance, target): the key under which
-        positions and guards are kept, so that a fresh log is not mistaken for an old one."""
+        """Called once per life, before anything else. `scope` names log id, instance and target. Keep positions and
+        guards under this key, so that a fresh log is not mistaken for an old one."""
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch, number: int, write_id: str) -> None:
-        """Writes; returns when the target has it. Numbers of one target rise by one; `write_id` is
-        unique and stable. May be called again with the same number, also by a life that is over."""
+        """Writes the batch, and returns when the target has it. The numbers of one target rise by one; `write_id` is
+        unique and stays the same when a write is repeated. A write may be repeated with the same number, also by a
+        life that is over."""
 
     def dataset(self) -> tuple[str, str] | None:
         """What it writes, as catalogues name it; see `Source.dataset`."""
         return None
 
     def position(self) -> int:
-        """Positioned targets: the last number applied in this scope."""
+        """For positioned targets: the last number that was applied in this scope."""
         raise TypeError(f"{type(self).__name__} is positioned and needs position()")
 
     def close(self) -> None:
-        """At the end of a life that ends in order; nothing may depend on it."""
+        """Called when a life ends in order. Nothing may depend on it: a process that dies calls nothing."""

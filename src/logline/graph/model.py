@@ -36,12 +36,20 @@ ERRORS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often a raised exception is tried again, before `on_error` decides."""
+    """How often code that raised an exception is tried, before `on_error` decides.
+
+    >>> Retry(attempts=5, wait="200ms", on=(ConnectionError,)).factor
+    2.0
+    """
 
     attempts: int = 3
+    """Tries in all, the first one included."""
     wait: Duration = timedelta(seconds=1)
+    """The pause before the second try."""
     factor: float = 2.0
+    """Each further pause is so many times the one before."""
     on: tuple[type[BaseException], ...] = (Exception,)
+    """Other exceptions are not tried again."""
 
 
 @dataclass(frozen=True, slots=True)

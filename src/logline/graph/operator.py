@@ -71,6 +71,7 @@ class ArrowStream(Protocol):
 
 
 Tabular = ArrowArray | ArrowStream
+"""Anything with `__arrow_c_array__` or `__arrow_c_stream__`: pyarrow, pandas, polars."""
 
 
 def is_tabular(made: object) -> bool:
@@ -78,13 +79,11 @@ def is_tabular(made: object) -> bool:
     return hasattr(made, "__arrow_c_array__") or hasattr(made, "__arrow_c_stream__")
 
 
-"""Anything with `__arrow_c_array__` or `__arrow_c_stream__`: pyarrow, pandas, polars."""
-
-
 class Event(msgspec.Struct, frozen=True, eq=False):
     """A logged batch of records, as an operator's input port sees it.
 
-    A Struct, since it is frozen and made at a fraction of what a class of Python's own takes.
+    `assign` and `update` get it: `event.batch` are the records, `event.port` the input port, `event.name` its name in
+    the log. It is a Struct since that is frozen, and costs a fraction of a plain class to make.
     """
 
     _sender: InstanceName
@@ -111,7 +110,26 @@ class Event(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """An output event; a bare batch is `Emit(batch)`."""
+    """An output event on a port of the operator. A bare batch that `generate` yields means `Emit(batch)`.
+
+    >>> import logline as ll
+    >>> class Checked(ll.Operator):
+    ...     outputs = {"out": "n long", "large": "n long"}
+    ...     def generate(self, inset, batch, ctx):
+    ...         n = batch["n"][0].as_py()
+    ...         if n < 0:
+    ...             yield ll.Reject(batch, "negative")
+    ...         else:
+    ...             yield ll.Emit(batch, "large" if n > 100 else "out")
+    ...             yield ll.Write(batch, "audit")
+    >>> op = ll.testing.drive(Checked(), targets=["audit"])
+    >>> for n in (5, -1, 500):
+    ...     _ = op.send(pa.record_batch({"n": [n]}))
+    >>> op.out().to_pylist(), op.out("large").to_pylist(), op.out("errors")["reason"].to_pylist()
+    ([{'n': 5}], [{'n': 500}], ['negative'])
+    >>> op.written("audit").to_pylist()
+    [{'n': 5}, {'n': 500}]
+    """
 
     data: Tabular
     port: str = "out"
@@ -119,7 +137,8 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A write action on one of the operator's `targets`, executed exactly once after the commit (R8)."""
+    """A write action on one of the operator's `targets`. The engine executes it after the commit, and exactly once if
+    the target can tell a repeated write apart (R8). `Emit` has an example."""
 
     data: Tabular
     to: str
@@ -127,19 +146,20 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Rows that leave on port `errors`; the rest of the set goes on."""
+    """Rows that the operator refuses: they leave on port `errors`, and the rest of the set goes on. `Emit` has an
+    example."""
 
     data: Tabular
     reason: str
     traceback: str = ""
-    """Where the reason is an exception: its traceback."""
+    """The traceback, if the reason is an exception."""
 
 
 Made = Emit | Write | Reject | Tabular
 
 
 class Dependency(NamedTuple):
-    """Output records with a value of `out` come of no other input records than those with such a value of `into`."""
+    """Says that output records with a value of `out` come only from input records with such a value of `into`."""
 
     out: str
     into: str
@@ -149,20 +169,34 @@ class Dependency(NamedTuple):
 
 
 class Context(ABC, Generic[S]):
-    """What an operator may ask of the engine; valid during the call it was given to."""
+    """What an operator may ask of the engine. It is valid only during the call that it was given to.
+
+    >>> import logline as ll
+    >>> def rate_of(currency):
+    ...     return 0.5                              # a real one would ask a service
+    >>> class InEuro(ll.Operator):
+    ...     outputs = {"out": "euro double"}
+    ...     def generate(self, inset, batch, ctx):
+    ...         rate = ctx.call(rate_of, "USD")     # the answer is in the log before it is used
+    ...         ctx.count("converted", batch.num_rows)
+    ...         yield pa.record_batch({"euro": [n * rate for n in batch["usd"].to_pylist()]})
+    >>> op = ll.testing.drive(InEuro()).send(pa.record_batch({"usd": [10, 30]}))
+    >>> op.out().to_pylist(), op.counters
+    ([{'euro': 5.0}, {'euro': 15.0}], {'converted': 2})
+    """
 
     state: S
-    """The global state. Only `assign` may change it; elsewhere a copy is given."""
+    """The global state. Only `assign` may change it; the other methods get a copy."""
     random: Random
-    """A causal random generator."""
+    """A random generator of this operator."""
     id: str
-    """The same on every try of this input set (row): an idempotency key for the outside."""
+    """A text that is the same on every try of this input set or row: an idempotency key for services outside."""
     log: logging.Logger | logging.LoggerAdapter[logging.Logger]
-    """Reaches the driver, tagged with operator and input set."""
+    """A logger whose lines reach the driver, with the names of the operator and the input set."""
     cause: Cause
-    """Why `generate` runs."""
+    """Why `generate` runs: the set is `ready`, was `fired`, or its input has come to its `end`."""
     watermark: datetime | None
-    """The event clock of an operator with a time column."""
+    """How far event time has come; None for an operator without a time column, and before the first time."""
 
     @abstractmethod
     def now(self) -> datetime:
@@ -172,27 +206,29 @@ class Context(ABC, Generic[S]):
     def call(self, fn: Callable[..., Any], *args: Any, key: object = None) -> Any:
         """Calls `fn(*args)`, sync or async, and commits the answer before returning it (R9).
 
-        In an `async def` await the result; elsewhere it is the answer itself. After a crash the kept
-        answer is used; a call whose answer was not committed may be made again. Valid in `generate`.
-        The function and the arguments must be the same again; `key` stands for arguments that the
-        log can't hold (a client, say) when it is compared.
+        In an `async def` await the result; elsewhere it is the answer itself. After a crash the engine returns the
+        answer that the log has. It may make a call again whose answer was not committed. Valid in `generate`.
+
+        After a crash `generate` must make the same calls with the same arguments. If the log can't hold an
+        argument (a client, say), give a `key`: the engine compares it in the place of the arguments.
         """
 
     @abstractmethod
     def row(self, index: int) -> Context[S]:
-        """The context of one row of the set: an `id` and a numbering of calls of its own."""
+        """The context of one row of the set, with an `id` of its own. Calls of different rows may be made in any
+        order: each row counts its own."""
 
     @abstractmethod
     def again(self) -> Context[S]:
-        """A context for another try of the same code: its calls are numbered as from here on, so that an answer
-        which an earlier try got is used and not asked for again."""
+        """A context for another try of the code that follows. Its calls are numbered as from here on, so that the
+        try gets the answers that an earlier one got, and does not ask again."""
 
     @abstractmethod
     def fire(self, inset: InsetId, *, at: datetime | None = None, clock: Clock = "event") -> None:
         """Generates the open set of this id: now, or at a time of the event or wall clock.
 
-        For one id the latest call wins. Logged with the step; a `fire` in `assign` takes effect after
-        that event's updates. Where no set of that id is open, nothing happens. Valid in `assign` and `ready`.
+        For one id the latest call wins. The engine logs the call with the step. A `fire` in `assign` takes effect
+        after that event's updates. If no set of that id is open, nothing happens. Valid in `assign` and `ready`.
         """
 
     @abstractmethod
@@ -201,16 +237,31 @@ class Context(ABC, Generic[S]):
 
     @abstractmethod
     def count(self, metric: str, n: int = 1) -> None:
-        """Adds to a metric that `status` shows."""
+        """Adds `n` to a counter of the operator; `Run.status` shows it."""
 
 
 class Operator(Generic[A, S]):
-    """The base of custom operators. `A` is the event state of one input set, `S` the global state."""
+    """The base of custom operators. `A` is the event state of one input set, `S` the global state.
+
+    >>> import logline as ll
+    >>> class Totals(ll.Operator):
+    ...     outputs = {"out": "total long"}
+    ...     def assign(self, event, ctx):
+    ...         return ["all"]                                            # one input set for everything
+    ...     def update(self, inset, acc, event):
+    ...         return (acc or 0) + sum(event.batch["n"].to_pylist())     # pure: recovery repeats it
+    ...     def generate(self, inset, acc, ctx):
+    ...         yield pa.record_batch({"total": [acc]})
+    >>> op = ll.testing.drive(Totals())
+    >>> op.send(pa.record_batch({"n": [1, 2]})).send(pa.record_batch({"n": [3]})).end().out().to_pylist()
+    [{'total': 6}]
+    """
 
     inputs: ClassVar[tuple[str, ...]] = ("in",)
     outputs: ClassVar[Mapping[str, SchemaLike]] = {}
     State: ClassVar[type | None] = None
-    """Built once without arguments, restored ever after; small, logged whole; only `assign` may change it."""
+    """The type of the global state. The first life makes one without arguments, later ones get it from the log. Keep
+    it small: each change is logged whole. Only `assign` may change it."""
     time: Mapping[str, str] = MappingProxyType({})
     """Input port -> its event-time column; gives the operator an event clock."""
     depends: Mapping[str, str] = MappingProxyType({})
@@ -236,42 +287,47 @@ class Operator(Generic[A, S]):
         return [Dependency(out, into) for out, into in self.depends.items()]
 
     def open(self, ctx: Context[S]) -> None:
-        """Once per life; clients go here, since the instance is shipped."""
+        """Called once per life, before any event. Make clients here: what `__init__` makes is sent to a worker."""
 
     def assign(self, event: Event, ctx: Context[S]) -> Iterable[InsetId] | Mapping[InsetId, Any]:
-        """The ids of the input sets of this event; a mapping attaches a note that is logged."""
+        """Returns the ids of the input sets that this event joins. A mapping attaches a note to each, which is logged
+        and comes back to `update` as `event.note`."""
         raise AssertionError("a stateless operator is not asked")  # the engine looks for an override
 
     def update(self, inset: InsetId, acc: A | None, event: Event) -> A:
-        """The new event state of that one input set. Pure: recovery repeats it."""
+        """Returns the new event state of that one input set; `acc` is the old one, None at first. It must be pure,
+        since recovery repeats it."""
         raise TypeError(f"{type(self).__name__} defines assign() and needs update() too")
 
     def ready(self, inset: InsetId, acc: A, ctx: Context[S]) -> bool:
-        """After each update of that set: generate it now?"""
+        """Whether to generate the set now. Called after each update of the set."""
         return False
 
     def generate(self, inset: InsetId, acc: A, ctx: Context[S]) -> Iterable[Made] | AsyncIterable[Made]:
-        """The output set of one input set."""
+        """Yields the output set of one input set: batches, `Emit`, `Write` or `Reject`. May be an `async def`."""
         raise TypeError(f"{type(self).__name__} needs generate()")
 
     def close(self) -> None:
-        """At the end of a life that ends in order, and of one that is restarted within its process. What must not be
-        lost has no place here: nothing is called when a process dies."""
+        """Called when a life ends in order, and when it is restarted within its process. A process that dies calls
+        nothing, so do not save anything here."""
 
 
 class BatchOperator(Operator[Batch, None]):
-    """A stateless operator whose output follows from the batch alone: it has no use for a context. Runs of events go
-    through it at once, without the bookkeeping that an input set needs while it is open.
+    """A stateless operator whose output follows from the batch alone, without a context. The engine gives it runs of
+    events at once, and saves the bookkeeping of an input set for each.
 
     >>> class Same(BatchOperator):
     ...     outputs = {"out": "amount long"}
     ...     def each(self, batch):
     ...         yield batch
+    >>> import logline as ll
+    >>> ll.testing.drive(Same()).send(pa.record_batch({"amount": [3]})).out().to_pylist()
+    [{'amount': 3}]
     """
 
     @abstractmethod
     def each(self, batch: Batch) -> Iterable[Made]:
-        """The output set of one event."""
+        """Yields what is made of one event: batches, `Emit`, `Write` or `Reject`."""
 
     def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterable[Made]:
         return self.each(acc)

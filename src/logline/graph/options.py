@@ -29,7 +29,7 @@ Honoured = Literal["pessimistic"]
 
 
 class Options(TypedDict, total=False):
-    """Taken by everything that makes an operator."""
+    """The options that everything takes that makes an operator."""
 
     policy: Honoured
     """How it survives a failure."""
@@ -38,17 +38,17 @@ class Options(TypedDict, total=False):
     group: str
     """Operators of one group share a process."""
     retry: Retry
-    """How often a raised exception is tried again."""
+    """How often code that raised an exception is tried."""
     version: str
-    """Of the code; by default a digest of it."""
+    """The version of the code; by default a digest of it."""
 
 
 class SourceOptions(Options, total=False):
-    """Taken by a source, beside its `rows` and `within`."""
+    """The options that a source takes, beside its `rows` and `within`."""
 
 
 class OperatorOptions(Options, total=False):
-    """Taken by an operator with inputs."""
+    """The options that an operator with inputs takes."""
 
     concurrency: int
     """Input sets (`map_rows`: rows) in generation at once."""
@@ -70,14 +70,14 @@ class RowOptions(OperatorOptions, total=False):
 
 
 class WriterOptions(OperatorOptions, total=False):
-    """Taken by a custom operator, which may have targets."""
+    """The options that a custom operator takes, which may have targets."""
 
     accept: Literal["at_least_once"]
     """Accepts a target that may write twice after a crash. Only with targets."""
 
 
 class SinkOptions(Options, total=False):
-    """Taken by a sink."""
+    """The options that a sink takes."""
 
     accept: Literal["at_least_once"]
     """Accepts a target that may write twice after a crash."""

@@ -55,12 +55,13 @@ Window = Tumbling | Events
 def tumbling(size: Duration, *, on: str, lateness: Duration = "0s", idle: Duration | None = None) -> Tumbling:
     """Windows of a fixed size over the event time in column `on`.
 
-    A window closes when the watermark reaches its end: the greatest time seen, minus `lateness`. A channel
-    without events for `idle` no longer holds the watermark back.
+    A window closes when the watermark reaches its end. The watermark is the greatest time seen, minus `lateness`.
+    With several senders the slowest one decides; one without events for `idle` no longer does.
     """
     return Tumbling(duration(size), on, duration(lateness), None if idle is None else duration(idle))
 
 
 def events(n: int, *, within: Duration | None = None) -> Events:
-    """Blocks of `n` events; with `within`, a block closes that long after its first event at the latest."""
+    """Blocks of `n` events, in order of arrival. With `within` a block closes at the latest that long after its first
+    event."""
     return Events(n, None if within is None else duration(within))

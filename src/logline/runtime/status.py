@@ -18,7 +18,7 @@ Phase = Literal["running", "draining", "stopped", "finished", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class OperatorStatus:
-    """One operator. Events are batches of records."""
+    """How far one operator is. Events are batches of records."""
 
     taken: int = 0
     """Events taken in."""
@@ -40,14 +40,14 @@ class OperatorStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A run at one moment."""
+    """A run at one moment; `str()` of it is a table in text. `Run` has an example."""
 
     phase: Phase
     operators: Mapping[str, OperatorStatus]
     error: str = ""
 
     def table(self) -> pa.Table:
-        """One row per operator."""
+        """The numbers as a table, one row per operator."""
         columns = ("taken", "out", "lag", "open_sets", "in_flight", "restarts", "errors")
         data: dict[str, list[object]] = {"operator": list(self.operators)}
         data |= {c: [getattr(o, c) for o in self.operators.values()] for c in columns}

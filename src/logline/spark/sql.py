@@ -1,4 +1,4 @@
-"""Spark SQL over whole input sets, the batch regime: a function on DataFrames, a Spark job for each set.
+"""Spark SQL over whole input sets: a function on DataFrames, which runs as a Spark job for each set.
 
 Only the driver can start a Spark job, so these operators live in the driver's process (`on_driver`), and so does the
 function, which is never shipped. What a job gives is logged like any other output: it may differ from one try to the

@@ -32,7 +32,16 @@ from logline.runtime.status import OperatorStatus, Status, logged_status
 
 
 class Run:
-    """One run of a pipeline; a context manager. Begins when it is made."""
+    """One run of a pipeline, as `Pipeline.start` returns it. It is a context manager that stops the run at its end.
+
+    >>> import pyarrow as pa, logline as ll
+    >>> p = ll.Pipeline("sales")
+    >>> p.source("orders", ll.sources.batches([pa.table({"n": [1, 2]})])).sink("store", ll.sinks.collect())
+    >>> with p.start(engine="inline") as run:
+    ...     status = run.wait()
+    >>> status.phase, status.operators["store"].taken, run.result("store").to_pylist()
+    ('finished', 1, [{'n': 1}, {'n': 2}])
+    """
 
     def __init__(
         self,
@@ -85,8 +94,11 @@ class Run:
     # ---- waiting and looking --------------------------------------------------------------------------
 
     def wait(self, timeout: Duration | float | None = None) -> Status:
-        """Until the pipeline has finished or was stopped; TimeoutError if it takes longer than `timeout`
-        (seconds, or "5m"). Raises PipelineFailed with operator, event and the user's own traceback."""
+        """Waits until the pipeline has finished or was stopped, and returns its last status.
+
+        Raises TimeoutError if it takes longer than `timeout` (seconds, or "5m"), and PipelineFailed with operator,
+        event and the user's own traceback if an operator failed.
+        """
         if not self._is_over(_seconds(timeout)):
             raise TimeoutError(f"pipeline {self._graph.name!r} still runs after {timeout}; it goes on")
         self._raise_failure()
@@ -108,7 +120,7 @@ class Run:
             raise self._engine.error
 
     def status(self) -> Status:
-        """The run at this moment."""
+        """How the run is at this moment: its phase, and for each operator how far it is."""
         if self._engine is not None:
             return self._engine.status()
         store = self.log.store
@@ -118,10 +130,10 @@ class Run:
     # ---- commands -------------------------------------------------------------------------------------
 
     def stop(self, *, drain: bool = False, timeout: Duration | float = "30s") -> Status:
-        """Ends the run in order; open sets stay open in the log. `drain`: what is in it flows out first.
+        """Ends the run in order, and returns its last status. Open sets stay open in the log.
 
-        What has not ended after `timeout` is dropped, as a crash would do it: nothing that is logged is lost,
-        and another run goes on from there.
+        With `drain` the sources stop reading, and the run ends when all that they read has flowed out. What has not
+        ended after `timeout` is dropped as by a crash: nothing that is logged is lost, and another run goes on.
         """
         engine = self._engine
         if engine is not None and not self._over.is_set():
@@ -135,7 +147,7 @@ class Run:
         return self.status()
 
     def pid(self, operator: str) -> int | None:
-        """The id of the process in which an operator lives now; None if it does not."""
+        """The id of the process in which an operator lives now; None if it has no life."""
         name = self._known(operator)
         return None if self._engine is None or self._over.is_set() else self._engine.pid(name)
 
@@ -160,13 +172,13 @@ class Run:
     def retry(self, error: str) -> bool:
         """Generates a diverted set, or rejected rows, once more: `run.retry("enrich.errors:3")`.
 
-        The operator begins a new life for it. False if that was asked for before. When this run is over, the next
-        one does it.
+        The operator begins a new life for it. If this run is over, the next run does it. Returns False if somebody
+        asked for it before.
         """
         return self._resolve(error, "retry")
 
     def drop(self, error: str) -> bool:
-        """Lets go of an event on a port `errors`, which is kept until then; False if that is done already."""
+        """Drops an event on a port `errors`, which the log keeps until then. False if that is done already."""
         return self._resolve(error, "drop")
 
     def _resolve(self, error: str, what: What) -> bool:
@@ -179,8 +191,8 @@ class Run:
         return done
 
     def result(self, sink: str) -> pa.Table:
-        """What a `collect()` sink has got so far, by whatever run on this log, in whatever process; without columns
-        before its first write. `sink` is the operator's name, or `operator.target`."""
+        """What a `collect()` sink has got so far, from all runs on this log and all processes; without columns before
+        the first write. `sink` is the operator's name, or `operator.target`."""
         name, _, target = sink.partition(".")
         node = self._graph.nodes.get(OperatorName(name))
         targets = {} if node is None else node.targets

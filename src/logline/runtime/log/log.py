@@ -40,7 +40,26 @@ if TYPE_CHECKING:
 
 
 class Log:
-    """What a pipeline has logged."""
+    """What a pipeline has logged: tables, events, errors, lineage.
+
+    >>> import logline as ll
+    >>> p = ll.Pipeline("sales")
+    >>> orders = p.source("orders", ll.sources.batches([pa.table({"n": [1, 2]}), pa.table({"n": [3]})]), rows=2)
+    >>> def double(batch):
+    ...     return pa.table({"n": [2 * n for n in batch["n"].to_pylist()]})
+    >>> doubled = orders.map_batches("doubled", double, schema="n long")
+    >>> doubled.sink("store", ll.sinks.collect())
+    >>> p.lineage()                                  # keeps the events after the run
+    >>> log = p.run("memory:log-example", engine="inline").log
+    >>> log.find("doubled", "n = 6")
+    ['doubled:2']
+    >>> log.backward("doubled:2", to="orders")["event"].to_pylist()
+    ['orders:2']
+    >>> log.read("orders:2").to_pylist()
+    [{'n': 3}]
+    >>> ll.open_log("memory:log-example").sql("select max(n) as most from orders").to_pylist()
+    [{'most': 3}]
+    """
 
     def __init__(self, store: Store, url: str | None) -> None:
         self.store = store
@@ -49,7 +68,7 @@ class Log:
 
     @property
     def log_id(self) -> LogId:
-        """Its own id, unlike that of any other log: part of every write id."""
+        """The id of this log, which no other log has; it is part of every write id."""
         return self.store.log_id
 
     def __repr__(self) -> str:
@@ -108,7 +127,7 @@ class Log:
     def forward(
         self, event: queries.Asked, *, to: str | None = None, where: str | None = None, records: bool = False
     ) -> pa.Table:
-        """What came of events; otherwise as `backward`."""
+        """What was made of events, up to the sinks; the arguments and columns are those of `backward`."""
         return queries.lineage(self.store, event, "forward", to=to, where=where, records=records)
 
     def calls(self, event: queries.Asked) -> pa.Table:
@@ -150,7 +169,7 @@ class Log:
 
 
 def open_log(url: str) -> Log:
-    """The log at that address: while its pipeline runs, or after."""
+    """Opens the log at that address, while its pipeline runs or after. Raises LogError if there is none."""
     store = find_store(url)
     if store is None:
         raise no_log(url)
