@@ -1,4 +1,4 @@
-"""The commands together, and what becomes of an error: one line, and an exit code.
+"""All commands together. An error of a command becomes one line and an exit code.
 
     0  finished, or what was asked for is done      1  it failed
     2  a wrong command line                       130  Ctrl-C

@@ -1,4 +1,4 @@
-"""What the commands share: the LOG argument, how things are said, tables as text."""
+"""What the commands share: the LOG argument, error messages, tables as text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def open_used(text: str) -> Log:
 
 
 def complain(text: str) -> None:
-    """An error, on stderr."""
+    """Prints an error to stderr."""
     print(f"logline: {text}", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""`logline errors`: what is on the ports `errors` of a log, and what shall become of it."""
+"""`logline errors`: lists what is on the ports `errors` of a log, and retries or drops it."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def run(
 
 
 def _refuse_used(url: str) -> None:
-    """Said here in the words of the command line; `resume="never"` holds it in any case."""
+    """Refuses a used log in the words of the command line; `resume="never"` would refuse it in any case."""
     from logline.errors import LogError
     from logline.store.address import find_store
 
@@ -113,7 +113,7 @@ def check(
 
 
 def _terminated(number: int, frame: types.FrameType | None) -> None:
-    """Told to end by a service manager: in order, as with Ctrl-C."""
+    """Handles the SIGTERM of a service manager like a Ctrl-C: the run stops in order."""
     sys.exit(128 + number)
 
 

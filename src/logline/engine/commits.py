@@ -28,7 +28,7 @@ class Commits:
         self._waiting_since: int | None = None
 
     def restore(self, image: Image) -> None:
-        """As the image says."""
+        """Takes over what the image says."""
         self._number = image.commits
 
     @property
@@ -42,7 +42,7 @@ class Commits:
         """When what is pending should be sent: now, at a time, or not before something else happens.
 
         `may_grow`: more steps are about to come that can share the commit. `unacknowledged`: a sender may soon wait
-        for what was taken and not said (R13).
+        for what was taken and not acknowledged (R13).
         """
         step = self.pending
         if self.flying is not None or step.empty:
@@ -65,7 +65,7 @@ class Commits:
         return len(step.outputs) >= limits.commit_events or step.nbytes >= limits.commit_bytes
 
     def send(self) -> Step:
-        """What is pending is on its way."""
+        """Gives what is pending a number, and returns it as the step of the commit that is now in flight."""
         step, self.pending = self.pending, Step()
         self._number += 1
         step.number = self._number

@@ -84,7 +84,7 @@ class DueSet(msgspec.Struct, eq=False):
         self.state = to
 
     def stays(self, to: State) -> EngineError:
-        """What to raise where it can't become this."""
+        """The error for a change of state that the table does not allow."""
         return EngineError(f"input set {self.serial} is {self.state} and can't become {to}")
 
 
@@ -120,7 +120,7 @@ class DueSets:
     # ---- becoming due ---------------------------------------------------------------------------------
 
     def add(self, serial: Serial, cause: Cause) -> DueSet:
-        """A set that waits for generation."""
+        """Adds a set that waits for generation."""
         due = DueSet(serial, cause)
         self._sets[serial] = due
         if self._ordered:

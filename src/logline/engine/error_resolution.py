@@ -50,7 +50,7 @@ def retry_step(image: Image, instance: InstanceName, error: Output, *, stateless
 
 
 def drop_step(image: Image, instance: InstanceName, error: Output) -> Step:
-    """Lets go of it; an empty step if that was done before, or if its rows are on their way."""
+    """Drops the error; an empty step if that was done before, or if its rows are on their way."""
     if _resolved(image, instance, error):
         return Step()
     parked = image.sets.get(error.serial)

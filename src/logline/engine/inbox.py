@@ -63,12 +63,12 @@ class Inbox:
         self._turn = deque(self.channels.values())
 
     def rung(self) -> None:
-        """Any sender may have more."""
+        """Remembers that any sender may have more events."""
         for channel in self.channels.values():
             channel.stale = True
 
     def fetches(self) -> list[do.Action]:
-        """What to read ahead now."""
+        """The fetches that read ahead now."""
         found: list[do.Action] = []
         for channel in self.channels.values():
             if (

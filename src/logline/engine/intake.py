@@ -41,7 +41,7 @@ class EventIntake:
         self._length = 1
 
     def restore(self, image: Image) -> None:
-        """As the image says."""
+        """Takes over what the image says."""
         self.inbox.restore(image)
         self._acknowledged = {channel: position.total for channel, position in image.positions.items()}
 
@@ -88,6 +88,6 @@ class EventIntake:
         return most * 2 >= self._spec.limits.port_bytes
 
     def durable(self, step: Step) -> None:
-        """The positions of a step are in the log."""
+        """Remembers that the positions of this step are in the log."""
         for channel, position in step.positions.items():
             self._acknowledged[channel] = position.total

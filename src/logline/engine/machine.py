@@ -98,7 +98,7 @@ class Machine(ABC):
         """Starts whatever may be started while it runs."""
 
     def _wind_up(self) -> None:
-        """Told to stop: nothing new is begun, what is finished is committed."""
+        """Ends in order after a stop: begins nothing new, and commits what is finished."""
 
     def _busy(self) -> bool:
         """Whether something is under way that must end before this life can end in order."""
@@ -113,7 +113,7 @@ class Machine(ABC):
         return False
 
     def _half_unacknowledged(self) -> bool:
-        """Whether a sender may soon wait for what was taken and not said (R13)."""
+        """Whether a sender may soon wait for what was taken and not acknowledged (R13)."""
         return False
 
     def _on_durable(self, step: Step) -> None:

@@ -132,7 +132,7 @@ class Part(Generic[T]):
         self._name = name
 
     def peek(self, whole: object) -> T:
-        """To be read only: nothing is made of a part that is not there. `Step.reads.peek(step).staged`"""
+        """The part, to be read only; one that was never used is not made. `Step.reads.peek(step).staged`"""
         found: T = whole.__dict__.get(self._name, self._nothing)
         return found
 

@@ -42,7 +42,7 @@ class Outbox:
         self.taken = {name: self.taken.get(name, 0) for name in there}
 
     def restore(self, image: Image) -> None:
-        """As the image says."""
+        """Takes over what the image says."""
         for port in (*self.spec.ports, *map(write_port, self.spec.targets)):
             known = image.head(port)
             self.heads[port] = Head(known.last, known.total, known.base, set(known.pinned))
@@ -54,7 +54,7 @@ class Outbox:
                 self.taken[channel.name] = 0
 
     def put(self, produced: Produced, serial: Serial) -> Output:
-        """Gives the next SSN."""
+        """Gives an output the next SSN of its port."""
         port, payload, rows, nbytes, same = produced
         head = self.heads[port]
         head.last = ssn = Ssn(head.last + 1)
@@ -62,7 +62,7 @@ class Outbox:
         return Output(port, ssn, payload, rows, nbytes, total, serial, "event", same)
 
     def put_run(self, made: Iterable[Iterable[Produced]], first: Serial) -> list[Output]:
-        """The outputs of one set after the other."""
+        """Numbers the outputs of one set after the other."""
         put = self.put
         return [put(one, Serial(serial)) for serial, outputs in enumerate(made, first) for one in outputs]
 

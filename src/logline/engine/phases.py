@@ -458,5 +458,5 @@ class Phases:
         return self._encoded
 
     def drop(self, serial: Serial) -> None:
-        """The set is generated, or will never be."""
+        """Drops the state of a set that is generated, or never will be."""
         self.sets.pop(serial, None)

@@ -39,7 +39,7 @@ Asked = Callable[[Channel, Needs], Needed]
 
 
 class Policy(Protocol):
-    """One life's way to survive. It may hold state: each life has a policy of its own."""
+    """How one life survives a failure. It may hold state: each life has a policy of its own."""
 
     name: PolicyName
     shows: Moment
@@ -52,7 +52,7 @@ class Policy(Protocol):
         """Which events a life fetches, beside its image, before it goes on (R5)."""
 
     def gone(self, channel: ChannelName, ssns: Sequence[Ssn]) -> Failure:
-        """Events that this life needs are not there any more. Why it can't go on."""
+        """Says why the life can't go on, when events that it needs are gone."""
 
     @staticmethod
     def needed(needs: Needs) -> Needed:

@@ -1,4 +1,4 @@
-"""What user code came to: outputs without numbers, or a failure as text that can travel and be logged."""
+"""The result of user code for a set: outputs without numbers, or a failure as text that can be sent and logged."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Retention:
         self.spec = spec
 
     def restore(self, image: Image) -> None:
-        """As the image says."""
+        """Takes over what the image says."""
         self.segments = [image.segments[number] for number in sorted(image.segments)]
         for serial, opened in image.sets.items():
             self.joined((serial, member) for member in opened.members)

@@ -44,7 +44,7 @@ class Sealing:
         self._spec = spec
 
     def restore(self, image: Image) -> None:
-        """As the image says."""
+        """Takes over what the image says."""
         self._parked = {serial for serial, opened in image.sets.items() if opened.cause == "parked"}
 
     # ---- what was taken in ----------------------------------------------------------------------------

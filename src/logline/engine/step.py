@@ -141,7 +141,7 @@ class Step:
 
     @property
     def nbytes(self) -> int:
-        """The payload it carries."""
+        """The bytes of its payloads."""
         return sum(o.nbytes for o in self.outputs) + sum(o.nbytes for o in Step.reads.peek(self).staged)
 
     @property

@@ -1,4 +1,4 @@
-"""What the machine hears of: outcomes of its actions, bells, the clock, commands."""
+"""What the machine is told: outcomes of its actions, bells, the clock, commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Started(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class Claimed(Stimulus):
-    """The journal is ours; this is what we are."""
+    """The journal is claimed. The claim has the image that this life starts from."""
 
     claim: Claim
 
@@ -43,7 +43,7 @@ class Fetched(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class MembersFetched(Stimulus):
-    """The members asked for."""
+    """The members that `FetchMembers` asked for."""
 
     channel: ChannelName
     events: Sequence[Output]

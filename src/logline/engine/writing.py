@@ -64,7 +64,7 @@ class Writes:
         return do.FetchWrites(target, queue.done)
 
     def fetched(self, target: TargetName, writes: list[Output]) -> None:
-        """The queue is as it was."""
+        """Puts the writes that the log has before those that this life has committed meanwhile."""
         queue = self.queues[target]
         queue.known = True
         # What this life has committed meanwhile is in the queue already, and in what was read as well.

@@ -1,4 +1,4 @@
-"""Whose code is it: the author's own, or something installed that has a version of its own?"""
+"""Tells an author's own code from installed code, which has a version of its own."""
 
 from __future__ import annotations
 

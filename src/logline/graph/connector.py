@@ -1,4 +1,4 @@
-"""The outside: what a source and a sink must offer so that rules R8 and R9 hold.
+"""Sources and sinks: what the code that reads and writes outside must offer, so that rules R8 and R9 hold.
 
 A *source* yields batches with an offset. How it survives a crash is a property of what it reads:
 

@@ -1,4 +1,4 @@
-"""Whether a function that an author gave can be called as it will be, said when the pipeline is defined.
+"""Checks, when the pipeline is defined, that an author's function takes the arguments it will be called with.
 
     >>> check_takes(lambda batch: batch, "map_batches", "batch")
     >>> check_takes(lambda row: row, "map_rows", "row", "ctx")

@@ -1,4 +1,4 @@
-"""The schema that a function makes, found by giving it an empty batch when the pipeline is defined."""
+"""Finds the schema that a function makes: calls it with an empty batch when the pipeline is defined."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Shipping: an operator is pickled (cloudpickle) and runs in a worker; what it holds must be able to travel.
 
-Tried when the pipeline is defined. What can't travel is named: not "cannot pickle '_thread.lock' object" but
-the attribute, variable or default that holds it, and what to do instead.
+This is tried when the pipeline is defined. An error names what can't travel: not "cannot pickle '_thread.lock'
+object" but the attribute, variable or default that holds it, and what to do instead.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a graph can run, said before anything moves.
+"""Checks whether a graph can run, before any data moves.
 
 Each check yields errors that name the operator and port and say what to do. One error is raised as it is;
 several are raised together, so that an author does not have to find them one run at a time.

@@ -1,4 +1,4 @@
-"""What `Log` answers about lineage, one function per question. Each takes the store: nothing is kept between two."""
+"""The lineage questions of `Log`, one function each. Each takes the store, and keeps nothing for the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments are checked when the pipeline is defined, whatever the type checker was told."""
+"""Checks of arguments, made when the pipeline is defined: an author may not use a type checker."""
 
 from __future__ import annotations
 

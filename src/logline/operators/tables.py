@@ -1,4 +1,4 @@
-"""What several operators need to know of a schema: its columns in words, and what its types can do."""
+"""What several operators need of a schema: its columns as text for messages, and what its types can do."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Pessimistic:
         return {channel: sorted(ssns) for channel, ssns in found.items()}
 
     def gone(self, channel: ChannelName, ssns: Sequence[Ssn]) -> Failure:
-        """It can't be: what is needed is not collected (R12), and what was shown was durable (R2)."""
+        """An engine error: what is needed is not collected (R12), and what was shown was durable (R2)."""
         text = f"{len(ssns)} events of {channel} from {ssns[0]} on are needed and are not in the log any more"
         return Failure("EngineError", f"{text}: the log is damaged, or R12 is broken", "")
 

@@ -1,4 +1,4 @@
-"""What a run looks like from outside: a phase, and a line per operator."""
+"""The status of a run, for users: its phase, and a line per operator."""
 
 from __future__ import annotations
 

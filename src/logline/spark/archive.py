@@ -36,7 +36,7 @@ class Archive:
         """Beside the archive: how long it is. Without one: that a session was here."""
 
     def options(self) -> str:
-        """For the JVM of a session; empty if there is nothing to be used or made."""
+        """The options for the JVM of a session; empty if there is no archive to be used or made."""
         if " " in str(self._folder):  # options are divided by spaces
             return ""
         self._take_over()
@@ -54,7 +54,7 @@ class Archive:
         return False
 
     def drop(self) -> None:
-        """It is of no use."""
+        """Removes the archive, since it is of no use."""
         self._whole.unlink(missing_ok=True)
 
     def _take_over(self) -> None:

@@ -1,4 +1,4 @@
-"""What stays in the driver: a function on DataFrames, a DataFrame itself. Copies made by shipping lead back to it.
+"""Values that stay in the driver: a DataFrame, or a function on DataFrames. A shipped copy leads back to the value.
 
 >>> import copy
 >>> box = Held(print, "the function of 'enrich'")

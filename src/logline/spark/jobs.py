@@ -1,6 +1,6 @@
-"""The Spark job of a group: what is run for one life of it, on the thread that waits for its end.
+"""The Spark job of a group: one run of it is one life of the group. The thread that runs it waits for its end.
 
-Prepared once and run again for every life: planning it anew would cost a restart a tenth of a second.
+A job is prepared once and run again for every life: to plan it anew would cost a restart a tenth of a second.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class GroupJob:
         _ = self._rdd._jrdd  # it is here that PySpark makes a task of it
 
     def run(self) -> str:
-        """Until the group's life is over."""
+        """Runs the job, until the group's life is over."""
         return str(_run_partition(self._context, self._rdd, 0))
 
 
@@ -51,7 +51,7 @@ class PartitionJob:
         self._rdd: Any = None
 
     def run(self) -> str:
-        """Until the partition has ended, or the life does for another reason."""
+        """Runs the job, until the partition has ended or the life ends for another reason."""
         source = self._source.source
         assert isinstance(source, FrameSource)
         partition = next_partition(self._source, self._store)

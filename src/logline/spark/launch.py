@@ -1,4 +1,4 @@
-"""From a pipeline to Spark jobs: which session, how many slots, who lives where."""
+"""Starts a pipeline on Spark: chooses the session, counts its slots, and gives each group a host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many tasks Spark can run at once. A group needs a slot for as long as it lives."""
+"""Counts how many tasks Spark can run at once. A group needs one of these slots for as long as it lives."""
 
 from __future__ import annotations
 

@@ -99,14 +99,14 @@ class InJournal:
         self._port = port
 
     def after(self, ssn: Ssn, *, limit: int, max_bytes: int) -> Sequence[Output] | None:
-        """What is committed (R2)."""
+        """The events that the journal has committed (R2)."""
         try:
             return self._store.read(self._sender).events(self._port, ssn, limit=limit, max_bytes=max_bytes)
         except Collected:
             return None
 
     def pick(self, ssns: Sequence[Ssn]) -> Mapping[Ssn, Output]:
-        """What is not collected."""
+        """Those of these events that are not collected."""
         reader = self._store.read(self._sender)
         try:
             return {event.ssn: event for event in reader.pick(self._port, ssns)}
@@ -131,7 +131,7 @@ class HandOver:
         self._lock = threading.Lock()
 
     def place(self, instance: InstanceName, port: PortName) -> Place:
-        """For a receiver of that port."""
+        """The place where a receiver of that port looks."""
         with self._lock:
             fresh = self._journals.setdefault(instance, _Fresh(self._most))
         fresh.ports.add(port)
@@ -144,7 +144,7 @@ class HandOver:
             fresh.begin(incarnation)
 
     def committed(self, instance: InstanceName, incarnation: Incarnation, step: Step) -> None:
-        """The step is durable."""
+        """Keeps the events of a durable step that somebody in this process reads."""
         fresh = self._journals.get(instance)
         if fresh is not None:
             fresh.add(incarnation, step)
@@ -210,7 +210,7 @@ class _FreshPort:
         self._port = port
 
     def after(self, ssn: Ssn, *, limit: int, max_bytes: int) -> Sequence[Output]:
-        """As far as they are here without a gap."""
+        """The events after `ssn`, as far as they are here without a gap."""
         found: list[Output] = []
         size, get, port = 0, self._get, self._port
         for wanted in range(ssn + 1, ssn + 1 + limit):
@@ -224,6 +224,6 @@ class _FreshPort:
         return found
 
     def pick(self, ssns: Sequence[Ssn]) -> Mapping[Ssn, Output]:
-        """Those that are here."""
+        """Those of these events that are here."""
         found = {ssn: self._get((self._port, ssn)) for ssn in ssns}
         return {ssn: output for ssn, output in found.items() if output is not None}

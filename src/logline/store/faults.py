@@ -1,4 +1,4 @@
-"""Named points where a test lets the process die, as a kill -9 at that very instruction would. Free when not armed.
+"""Named points where a test has the process die, as by a kill -9 at that instruction. Free unless armed.
 
 LOGLINE_FAULT="hourly:commit.inside:3"         the third time the process of `hourly` is inside a commit
 LOGLINE_FAULT="hourly:commit.inside:3:1"       the same in its second life (lives are counted from 0)

@@ -129,5 +129,5 @@ def done_sets(rows: Rows) -> Iterator[Finished]:
 
 
 def answers(rows: Rows, serial: Serial) -> list[Answer]:
-    """Of a set that is due, or done and kept."""
+    """The answers of a set that is due, or is done and kept."""
     return [answer for table in (ANSWERS, KEPT_ANSWERS) for _, answer in rows.scan(table, (serial,))]

@@ -72,7 +72,7 @@ class DoneRow(NamedTuple):
     notes: list[bytes | None] | None
 
     def joined(self, channel: ChannelName) -> Joined:
-        """As members of the set."""
+        """The row as members of the set."""
         return Joined([(channel, self.runs)], self.notes)
 
 

@@ -93,7 +93,7 @@ class MemoryReader(RowsReader):
         self._instance = instance
 
     def look(self) -> _Held:
-        """Under the store's lock."""
+        """Looks under the store's lock."""
         return _Held(self._store, self._instance)
 
     def events(self, port: PortName, after: Ssn, *, limit: int = 1 << 30, max_bytes: int = 1 << 62) -> list[Output]:
@@ -146,11 +146,11 @@ class MemoryLease:
         self.run = run
 
     def held(self) -> bool:
-        """Whether it is still ours."""
+        """Whether no other run has taken it."""
         return self._store.holder == self.run
 
     def release(self) -> None:
-        """Lets another run begin."""
+        """Gives the lease up, so that another run can begin."""
         with self._store.lock:
             if self._store.holder == self.run:
                 self._store.holder = None
@@ -247,7 +247,7 @@ class MemoryStore:
         return MemoryReader(self, instance)
 
     def instances(self) -> list[InstanceName]:
-        """The journals there are."""
+        """The instances that have a journal."""
         with self.lock:
             return list(self._journals)
 
@@ -263,7 +263,7 @@ class MemoryStore:
         return lambda: listeners.remove(heard)
 
     def bell(self, instance: InstanceName) -> None:
-        """Whoever rings calls at once."""
+        """None: whoever rings calls the listeners at once."""
 
     def mail(self, box: str) -> MemoryMailbox:
         """The box of that name."""
@@ -274,7 +274,7 @@ class MemoryStore:
         return MemoryCrashHint(self, instance)
 
     def lease(self, run: str, *, takeover: bool = False) -> MemoryLease:
-        """One run at a time."""
+        """Takes the lease; raises LogInUse if another run holds it and there is no `takeover`."""
         with self.lock:
             if self.holder is not None and not takeover:
                 raise LogInUse(f"the log {self.log_id} is in use by run {self.holder}")
@@ -282,7 +282,7 @@ class MemoryStore:
             return MemoryLease(self, run)
 
     def running(self) -> Holder | None:
-        """A run of this process."""
+        """The run of this process that holds the lease, if one does."""
         run = self.holder
         return None if run is None else Holder(run, os.getpid())
 
@@ -294,7 +294,7 @@ class MemoryStore:
         return Meta(pipeline, from_plain(graph))
 
     def set_meta(self, meta: Meta) -> None:
-        """Remembered for the next run."""
+        """Keeps what the log knows of the pipeline, for the next run."""
         self._meta = msgspec.json.encode((meta.pipeline, to_plain(meta.graph)))
 
     def put_status(self, name: str, status: bytes) -> None:

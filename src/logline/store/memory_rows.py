@@ -47,7 +47,7 @@ class MemoryRows:
         return None if raw is None else _reader(table)(raw)
 
     def put(self, table: Table[V], key: Key, value: V) -> None:
-        """Instead of what was there."""
+        """Replaces the row of this key, if there is one."""
         known = self._tables.get(table.name)
         if known is None:
             known = self._tables[table.name] = _Ordered()
@@ -59,13 +59,13 @@ class MemoryRows:
         known.values[key] = pack(value)
 
     def delete(self, table: Table[Any], key: Key) -> None:
-        """One that is not there is no error."""
+        """Deletes the row of this key, if there is one."""
         known = self._tables.get(table.name)
         if known is not None and known.values.pop(key, None) is not None:
             del known.keys[bisect_left(known.keys, key)]
 
     def delete_range(self, table: Table[Any], prefix: Key = (), below: int | None = None) -> None:
-        """All that `scan` would find."""
+        """Deletes all rows that `scan` would find."""
         known = self._tables.get(table.name)
         if known is not None:
             first, end = _range(known.keys, prefix, below)
@@ -74,7 +74,7 @@ class MemoryRows:
             del known.keys[first:end]
 
     def scan(self, table: Table[V], prefix: Key = (), below: int | None = None) -> Iterable[tuple[Key, V]]:
-        """Rows whose key begins so."""
+        """The rows whose key begins so, in the order of their keys."""
         known = self._tables.get(table.name)
         if known is None:
             return ()
@@ -132,7 +132,7 @@ class MemoryEvents:
         return None if found is None else found._replace(payload=None, same=None)
 
     def first_from(self, port: PortName, ssn: int) -> Output | None:
-        """The first that is there."""
+        """The first event from `ssn` on that is there, without its payload."""
         there = self.ports.get(port, {})
         found = min((known for known in there if known >= ssn), default=None)
         return None if found is None else self.header(port, found)

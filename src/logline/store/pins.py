@@ -18,7 +18,7 @@ PINS = Table("pins", int, "name", "number")
 
 
 def of(rows: Rows, port: PortName) -> set[Ssn]:
-    """All of a port."""
+    """All pinned SSNs of a port."""
     found: set[Ssn] = set()
     for (_, block), bits in rows.scan(PINS, (port,)):
         first = block * BLOCK

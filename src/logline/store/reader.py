@@ -31,7 +31,7 @@ class RowsReader(ABC):
         """The journal as it is committed now; one that nobody has claimed is empty."""
 
     def stored(self, port: PortName) -> list[Ssn]:
-        """Visible and not collected."""
+        """The SSNs that are visible and not collected."""
         with self.look() as (rows, _):
             return load.stored(rows, port)
 
@@ -53,7 +53,7 @@ class RowsReader(ABC):
             return load.needs(rows, events, channel)
 
     def taken(self, channel: ChannelName) -> Taken:
-        """How far it is."""
+        """How far the receiver is on the channel."""
         with self.look() as (rows, _):
             return load.taken(rows, channel)
 
@@ -85,13 +85,13 @@ class RowsReader(ABC):
             return history.insets_of(rows, channel, ssn)
 
     def made_from(self, serial: Serial, ports: Sequence[PortName]) -> list[tuple[PortName, Ssn]]:
-        """As it was put out."""
+        """What the set put out on these ports, found in the events themselves."""
         with self.look() as (rows, events):
             last = {port: load.head(rows, port).last for port in ports}
             return history.made_from(rows, events, serial, last)
 
     def answers(self, serial: Serial) -> list[Answer]:
-        """Of a set that is due, or done and kept."""
+        """The answers of a set that is due, or is done and kept."""
         with self.look() as (rows, _):
             return load.answers(rows, serial)
 

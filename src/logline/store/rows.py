@@ -48,10 +48,10 @@ class Rows(Protocol):
     def put(self, table: Table[V], key: Key, value: V) -> None: ...
 
     def delete(self, table: Table[Any], key: Key) -> None:
-        """One that is not there is no error."""
+        """Deletes the row of this key, if there is one."""
 
     def delete_range(self, table: Table[Any], prefix: Key = (), below: int | None = None) -> None:
-        """All that `scan` would find."""
+        """Deletes all rows that `scan` would find."""
 
     def scan(self, table: Table[V], prefix: Key = (), below: int | None = None) -> Iterable[tuple[Key, V]]:
         """Rows whose key begins with `prefix`, in the order of their keys; with `below`, those whose next part is a

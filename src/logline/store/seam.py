@@ -211,7 +211,7 @@ class Store(Journals, Protocol):
     log_id: LogId
 
     def instances(self) -> Sequence[InstanceName]:
-        """The journals there are."""
+        """The instances that have a journal."""
 
     def ring(self, whom: BellName) -> None: ...
 

@@ -62,7 +62,7 @@ def _save(path: Path, seed: int, tally: Tally) -> None:
 
 
 def simulate(schedules: int, seed: int, resume: Path | None, *, stop: bool = False) -> int:
-    """Runs them and says what came of it; the exit code."""
+    """Runs the schedules, prints the tally, and returns the exit code."""
     simulator = Simulator()
     simulator.tally = tally = _load(resume, seed)
     began, shown = time.monotonic(), time.monotonic()

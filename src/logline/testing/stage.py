@@ -1,7 +1,7 @@
 """A pipeline on a stage: real machines, phases and runners in one thread, in order, on a clock that a test moves.
 
-What `drive` and `run` are built on, and the tests that stop a pipeline at exactly the point that an example of the
-paper describes. A crash drops a life where it stands; the next one gets what was committed.
+`drive` and `run` use it. So do the tests that stop a pipeline at exactly the point that an example of the paper
+describes. A crash drops a life where it stands; the next one gets what was committed.
 """
 
 from __future__ import annotations

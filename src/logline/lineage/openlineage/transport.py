@@ -1,7 +1,7 @@
-"""Ways out for OpenLineage events: a file, a server. On a thread of its own, so that no pipeline ever waits for them.
+"""Sends OpenLineage events to a file or a server, on a thread of its own, so that no pipeline ever waits for them.
 
-Events leave in their order. While a server can't be reached the first one is tried again, for as long as the run
-lasts; at most `MOST` wait, and what comes then is left out, but never the START or the end of a run.
+Events leave in their order. While the server can't be reached the sender tries the first one again, as long as the
+run lasts. At most `MOST` events wait; it leaves out those that come then, but never the START or the end of a run.
 """
 
 from __future__ import annotations

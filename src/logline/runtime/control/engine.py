@@ -1,4 +1,4 @@
-"""What a `Run` asks of whatever executes the pipeline: the loop in this process, or processes of their own."""
+"""What a `Run` asks of what executes the pipeline: the inline engine, or the supervisor of other processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A run told to others as OpenLineage events, beside the run and for every engine: what it exports is in its log.
+"""Exports a run as OpenLineage events. It works beside the run and with every engine, since it only reads the log.
 
-A thread looks at the journals once a second and makes an event per window. It never stops the pipeline: what goes
-wrong here is said once, through logging.
+A thread looks at the journals once a second and makes an event per window. It never stops the pipeline: if something
+goes wrong here, it logs one warning.
 """
 
 from __future__ import annotations

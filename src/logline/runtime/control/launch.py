@@ -50,7 +50,7 @@ Make = Callable[[Graph, Mapping[InstanceName, Instance], Store, str, Lease], Eng
 
 
 def inline(graph: Graph, instances: Mapping[InstanceName, Instance], store: Store, log: str, lease: Lease) -> Engine:
-    """Everything in this process."""
+    """Makes an engine that runs everything in this process."""
     return InlineEngine(instances, store, lease)
 
 

@@ -45,7 +45,7 @@ class Rates:
         self._seen: deque[tuple[float, dict[str, int]]] = deque()
 
     def note(self, status: Status, now: float) -> dict[str, float]:
-        """The rates, with this look."""
+        """Adds this status, and returns the rates over the last seconds."""
         counts = {name: _events(one) for name, one in status.operators.items()}
         self._seen.append((now, counts))
         while now - self._seen[0][0] > SPAN and len(self._seen) > 2:

@@ -1,11 +1,11 @@
 """Between a run and other processes: `logline stop LOG` sends a command to the box `@driver` of the log, and the run
-obeys; once a second the run writes down how it is, for `logline status LOG`.
+obeys. Once a second the run writes its status into the log, for `logline status LOG`.
 
     tell_run(store, Stop())                             another process
     tell_run(store, Retry("enrich.errors:3"))
 
-The commands are those of `RunCommand` (`runtime/messages/commands.py`). What is none of them is logged, and the run
-goes on. The same for every engine. A bell wakes the listener; one that was lost costs a second.
+The commands are those of `RunCommand` (`runtime/messages/commands.py`). The run logs anything else as an error, and
+goes on. This works the same with every engine. A bell wakes the listener; one that was lost costs a second.
 """
 
 from __future__ import annotations

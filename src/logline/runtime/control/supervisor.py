@@ -354,7 +354,7 @@ class Supervisor:
             self.phase = "stopped"
 
     def _close_tenants(self) -> None:
-        """At once: each may take a few seconds."""
+        """Closes all lives at the same time, since each may take a few seconds."""
         tenants = [worker.tenant for worker in self.workers.values() if worker.tenant is not None]
         closing = [threading.Thread(target=tenant.close, name="logline-close", daemon=True) for tenant in tenants]
         for thread in closing:

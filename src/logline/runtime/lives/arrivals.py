@@ -1,6 +1,7 @@
-"""What comes for a loop: put by other threads, or rung by a bell that the loop waits for by itself.
+"""The queue of a loop: other threads put items into it, and bells that ring put theirs.
 
-A bell with a thread of its own would have to wake two threads for each event that goes from process to process.
+The loop waits for the bells itself. If a thread of its own waited for a bell, each event that goes from process to
+process would have to wake two threads.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Arrivals(Generic[T]):
         self._closed = False
 
     def put(self, item: T) -> None:
-        """Wakes the loop if it sleeps. It says so before it looks whether something is there, so none is missed."""
+        """Adds the item, and wakes the loop if it sleeps. It says so before it looks here, so none is missed."""
         self._items.put(item)
         if self._asleep:
             with self._open:  # a closed descriptor may be somebody else's by now
@@ -53,7 +54,7 @@ class Arrivals(Generic[T]):
         return stop
 
     def wait(self, seconds: float) -> None:
-        """Until something is there, or the time is over."""
+        """Waits until something is there, or the time is over."""
         self._asleep = True
         try:
             self._look(seconds if self._items.empty() else 0)
@@ -61,7 +62,7 @@ class Arrivals(Generic[T]):
             self._asleep = False
 
     def take(self) -> list[T]:
-        """All that is there."""
+        """Takes all that is there."""
         if self._bells:
             self._look(0)
         found: list[T] = []

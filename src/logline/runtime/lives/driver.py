@@ -75,7 +75,7 @@ class Hooks:
     """Actions that are executed on a thread of the life, and the name of that thread."""
 
     def choose(self, driver: LifeDriver[Any]) -> int:
-        """Which comes next, of `todo` and then `stimuli`. There is at least one."""
+        """The index of what comes next, counted over `todo` and then `stimuli`. There is at least one."""
         return 0
 
     def execute(self, driver: LifeDriver[Any], action: do.Action) -> Sequence[on.Stimulus]:
@@ -139,7 +139,7 @@ class LifeDriver(Generic[L]):
         self.stimuli.append(on.Started())
 
     def run(self) -> None:
-        """From the beginning until nothing is at hand."""
+        """Begins the life, and takes steps until nothing is at hand."""
         self.begin()
         while self.step():
             pass
@@ -147,7 +147,7 @@ class LifeDriver(Generic[L]):
     # ---- the loop -------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """One action, or one stimulus; False if there is none."""
+        """Takes one action or one stimulus; False if there is none."""
         todo, stimuli = self.todo, self.stimuli
         if self.over is not None or not (todo or stimuli):
             return False
@@ -170,7 +170,7 @@ class LifeDriver(Generic[L]):
         return self.todo[0] if self.todo and self.over is None else None
 
     def deliver(self, stimulus: on.Stimulus) -> None:
-        """Brings it to the machine."""
+        """Brings a stimulus to the machine, and queues the actions that it asks for."""
         actions = self.machine.handle(stimulus, self.clock())
         if actions:
             self.todo.extend(self.hooks.asked(self, actions))

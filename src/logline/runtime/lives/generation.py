@@ -45,7 +45,7 @@ class Abandoned(BaseException):
 
 
 class GenerationRunner(Protocol):
-    """Runs sets and reports."""
+    """Runs the `generate` of sets, and reports what came of each."""
 
     def start(self, jobs: Sequence[do.Job]) -> None: ...
 

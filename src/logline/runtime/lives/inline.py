@@ -56,7 +56,7 @@ class _OnLoop(Hooks):
         self.away = blocking(engine.store.traits)
 
     def post(self, driver: LifeDriver[Any], stimulus: on.Stimulus) -> None:
-        """By any thread; the loop takes it when it comes to it."""
+        """Puts it into the loop's queue; any thread may call this."""
         self._engine.post(driver, stimulus)
 
     def idle(self, driver: LifeDriver[Any]) -> None:
@@ -76,7 +76,7 @@ class _OnLoop(Hooks):
         self._engine.fail(failed(driver, halt))
 
     def ended(self, driver: LifeDriver[Any], why: str) -> None:
-        """Its bell is for nobody."""
+        """Writes the story of the life, if it keeps one, and ends the listening for its bell."""
         write_story(self._engine.store, driver.name, driver.machine, why)
         self._engine.note_ended(driver)
 
@@ -136,7 +136,7 @@ class InlineEngine:
     # ---- from any thread ------------------------------------------------------------------------------
 
     def post(self, driver: LifeDriver[Life], stimulus: on.Stimulus) -> None:
-        """Something came for a life."""
+        """Puts something that came for a life into the loop's queue; any thread may call this."""
         self._incoming.put((driver, stimulus))
 
     def command(self, kind: Literal["stop", "drain"]) -> None:
@@ -277,7 +277,7 @@ class InlineEngine:
             self._listen(driver)
 
     def unlisten(self, driver: LifeDriver[Life]) -> None:
-        """Nobody hears its bell any more."""
+        """Ends the listening for the bell of a life."""
         self._bells.pop(driver)[1]()
 
     def look_at_read(self, driver: LifeDriver[Life]) -> None:
@@ -356,7 +356,7 @@ class InlineEngine:
                     sweep(driver.life.spec, self.store)
 
     def _sweep_away(self, spec: InstanceSpec) -> None:
-        """On the janitor's thread."""
+        """Collects, on the janitor's thread."""
         try:
             sweep(spec, self.store)
         except Exception:

@@ -151,7 +151,7 @@ class Life(LogLife):
             self.phases.rewire(spec)
 
     def set_name(self, serial: Serial) -> str:
-        """As the operator calls it."""
+        """The id of a set as the operator chose it, for messages."""
         known = None if self.phases is None else self.phases.sets.get(serial)
         return "" if known is None else str(known.name())
 
@@ -261,7 +261,7 @@ class Life(LogLife):
         yield on.PositionKnown(action.target, number)
 
     def _write(self, action: do.WriteOut) -> Iterable[on.Stimulus]:
-        """In order, as far as it gets in a short while: what is written is soon known to be."""
+        """Writes in order, as many as fit into a short while, so that the machine soon knows how far it is."""
         done, until = action.writes[0].ssn - 1, self.clock() + WRITING
         failure = None
         try:

@@ -1,4 +1,4 @@
-"""What an operator is doing, seen from its life; from the log where the machine knows nothing yet, or any more."""
+"""The status of an operator from its life; from the log while the machine recovers, and after its life is over."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class WorkThread(Generic[T]):
         self.thread.start()
 
     def put(self, item: T) -> None:
-        """After those that were put before."""
+        """Queues a piece of work after those that were put before."""
         self._todo.put((item,))
 
     def _run(self) -> None:
@@ -64,7 +64,7 @@ class SteppedLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def get(self) -> asyncio.AbstractEventLoop:
-        """Made when first asked for."""
+        """The event loop, made when it is first asked for."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         return self._loop
@@ -77,12 +77,12 @@ class SteppedLoop:
         return True
 
     def heard(self) -> None:
-        """User code has reported: its turn ends."""
+        """Ends the turn of user code, which has reported."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
     def close(self) -> None:
-        """Cancelled tasks get to their end."""
+        """Cancels the tasks, lets them come to their end, and closes the loop."""
         if self._loop is not None:
             for _ in range(3):
                 self._loop.call_soon(self._loop.stop)

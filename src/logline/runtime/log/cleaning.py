@@ -25,7 +25,7 @@ class Cleaned(NamedTuple):
 
 
 def clean(store: Store) -> dict[InstanceName, Cleaned]:
-    """Raises LogInUse if the pipeline runs."""
+    """Collects every journal of a log that does not run, under its lease. Raises LogInUse if the pipeline runs."""
     meta = store.meta()
     assert meta is not None
     specs = specs_of(meta.graph)

@@ -1,4 +1,4 @@
-"""The log as its user reads it: tables, events, errors. While the pipeline runs, or after.
+"""The log as its user reads it: tables, events, errors, lineage. It works while the pipeline runs, and after.
 
 log = ll.open_log("memory:sales")
 log.table("event_log")

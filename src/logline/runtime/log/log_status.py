@@ -1,7 +1,7 @@
-"""A log seen from outside: who runs it, how it goes, what its journals say. While it runs, or not.
+"""A log seen from outside: who runs it, and how far each operator is. It works while the pipeline runs, and after.
 
-How far everybody is, the journals say, so that this is right whoever wrote them last. What only a run knows
-(restarts, sets in generation, counters) it writes down once a second, under `@driver`.
+How far each operator is comes from the journals, so that it is right whoever wrote them last. What only a run knows
+(restarts, sets in generation, counters) comes from the note that the run writes once a second, under `@driver`.
 """
 
 from __future__ import annotations

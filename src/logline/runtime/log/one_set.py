@@ -77,7 +77,7 @@ class _Captured:
         self.outputs: list[Output] = []
 
     def commit(self, step: Step) -> None:
-        """Only what was put out."""
+        """Remembers what the step puts out, and logs nothing."""
         self.outputs += step.outputs
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class _Overlay:
         return self._store.read(instance)
 
     def ring(self, instance: InstanceName) -> None:
-        """There is nothing new."""
+        """Does nothing: the log does not change."""
 
 
 class _Again(Hooks):
@@ -121,7 +121,7 @@ class _Again(Hooks):
         self._loop.heard()
 
     def execute(self, driver: LifeDriver[Any], action: do.Action) -> Sequence[on.Stimulus]:
-        """Nothing is taken in, and nothing leaves."""
+        """Executes an action, but fetches no events, executes no writes, and makes no calls unless asked to."""
         match action:
             case do.Fetch():
                 return [on.Fetched(action.channel, action.after, ())]
@@ -145,7 +145,7 @@ class _Again(Hooks):
         return outcome
 
     def halted(self, driver: LifeDriver[Any], halt: do.Halt) -> None:
-        """What user code raised, as it is; of `open` and `update` its traceback."""
+        """Raises what `generate` raised, as it is; for `open` and `update` an error with their traceback."""
         if self.errors:
             raise self.errors[0]
         raise LogError(f"{driver.name!r} failed before generate():\n{halt.failure.traceback}")

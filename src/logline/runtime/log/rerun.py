@@ -33,7 +33,7 @@ Outputs = list[tuple[PortName, pa.Table]]
 
 @dataclass(frozen=True)
 class Rerun:
-    """What came of it."""
+    """What the operator made now, beside what the log says that it made at first."""
 
     event: str
     operator: str

@@ -108,14 +108,14 @@ class BellSocket:
                 self._socket.recv(16)
 
     def hangs(self) -> bool:
-        """Whether it is still this one that is rung."""
+        """Whether a ring still reaches this bell."""
         try:
             return os.stat(self._path).st_ino == self._inode
         except OSError:
             return False
 
     def close(self) -> None:
-        """Takes the bell down, if it is still this one that hangs there."""
+        """Closes the socket, and removes its path if no other bell has taken its place."""
         if self.hangs():  # not the one of a newer listener; asked before the inode can be another file's
             with contextlib.suppress(OSError):
                 os.unlink(self._path)

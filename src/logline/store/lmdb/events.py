@@ -77,7 +77,7 @@ class Packer:
         self.schemas: list[Item] = []
 
     def alone(self, outputs: Iterable[Output]) -> list[Item]:
-        """A row for each."""
+        """Packs each event into a row of its own."""
         return [self._row([output], self._schema(output)) for output in outputs]
 
     def together(self, outputs: Iterable[Output], alone: Collection[PortName]) -> list[Item]:
@@ -326,7 +326,7 @@ class LmdbEvents:
             return None if row is None else row.header(port, ssn)
 
     def first_from(self, port: PortName, ssn: int) -> Output | None:
-        """The first that lies there."""
+        """The first event from `ssn` on that has a row, without its payload."""
         with self._txn.cursor() as cursor:
             row = next(rows_from(cursor, port, ssn), None)
             return None if row is None else row.header(port, max(row.first, ssn))

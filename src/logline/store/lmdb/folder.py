@@ -116,7 +116,7 @@ class LmdbLease:
         return self._file is not None and (read_json(self._note) or {}).get("run") == self.run
 
     def release(self) -> None:
-        """Lets another run begin."""
+        """Gives the lease up, so that another run can begin."""
         if self._file is None:
             return
         with _turn(self._note.with_name("lease")):
@@ -230,7 +230,7 @@ class LmdbStore:
             raise
 
     def read(self, instance: InstanceName) -> LmdbReader:
-        """Anyone may read; a journal that nobody has claimed is empty."""
+        """A reader of the instance's journal; a journal that nobody has claimed is empty."""
         with self._lock:
             reader = self._readers.get(instance)
             if reader is not None:
@@ -247,7 +247,7 @@ class LmdbStore:
             return found
 
     def instances(self) -> list[InstanceName]:
-        """The journals there are."""
+        """The instances that have a journal."""
         found = sorted(p.name for p in (self.folder / "journals").iterdir() if (p / "data.mdb").exists())
         return [InstanceName(name.replace("~", "/")) for name in found]
 
@@ -262,7 +262,7 @@ class LmdbStore:
         return self._bells.listen(whom, heard)
 
     def bell(self, instance: InstanceName) -> BellSocket:
-        """Listens without a thread."""
+        """A bell for a loop that waits for it without a thread."""
         return self._bells.bell(instance)
 
     def mail(self, box: str) -> FileMailbox:
@@ -274,7 +274,7 @@ class LmdbStore:
         return FileCrashHint(self.folder / "notes" / instance.replace("/", "~"))
 
     def lease(self, run: str, *, takeover: bool = False) -> LmdbLease:
-        """One run at a time."""
+        """Takes the lease; raises LogInUse if another run holds it and there is no `takeover`."""
         with _usable(self.folder):
             return LmdbLease(self.folder, run, takeover=takeover)
 
@@ -291,7 +291,7 @@ class LmdbStore:
         return None if found is None else Meta(found["pipeline"], from_plain(found["graph"]))
 
     def set_meta(self, meta: Meta) -> None:
-        """Remembered for the next run."""
+        """Keeps what the log knows of the pipeline, for the next run."""
         write_aside(self.folder / "graph.json", {"pipeline": meta.pipeline, "graph": to_plain(meta.graph)})
 
     def put_status(self, name: str, status: bytes) -> None:

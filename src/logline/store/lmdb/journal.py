@@ -113,7 +113,7 @@ class LmdbReader(RowsReader):
 
     @contextmanager
     def look(self) -> Iterator[Look]:
-        """A transaction is a snapshot."""
+        """One look at the journal: a transaction is a snapshot."""
         env = self._env
         if env is None:
             yield Look(MemoryRows(), MemoryEvents())

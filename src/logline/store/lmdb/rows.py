@@ -172,11 +172,11 @@ class LmdbRows:
         self._txn.put(at, raw + _sum(xxh3_64_intdigest(raw, xxh3_64_intdigest(at))))
 
     def delete(self, table: Table[Any], key: Key) -> None:
-        """One that is not there is no error."""
+        """Deletes the row of this key, if there is one."""
         self._txn.delete(_shape(table).key(key))
 
     def delete_range(self, table: Table[Any], prefix: Key = (), below: int | None = None) -> None:
-        """All that `scan` would find."""
+        """Deletes all rows that `scan` would find."""
         delete, begin = self._txn.delete, _shape(table).key(prefix)
         end = None if below is None else begin + number(below)
         with self._txn.cursor() as cursor:
@@ -188,7 +188,7 @@ class LmdbRows:
                 delete(key)
 
     def scan(self, table: Table[V], prefix: Key = (), below: int | None = None) -> Iterator[tuple[Key, V]]:
-        """Rows whose key begins so."""
+        """The rows whose key begins so, in the order of their keys."""
         shape = _shape(table)
         begin = shape.key(prefix)
         end = None if below is None else begin + number(below)

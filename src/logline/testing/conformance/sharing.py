@@ -1,4 +1,4 @@
-"""What a log is to several at once: bells, the lease, meta, statuses, and readers beside a writer."""
+"""A log that several use at once: bells, the lease, meta, statuses, and readers beside a writer."""
 
 from __future__ import annotations
 
