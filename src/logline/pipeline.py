@@ -415,7 +415,7 @@ class Pipeline:
             raise BadName(f"{name!r} can't name an operator: {NAME_RULE}")
         if name in self._nodes:
             raise BadName(
-                f"there is already an operator {name!r} in pipeline {self.name!r}: names key the recovery, "
+                f"there is already an operator {name!r} in pipeline {self.name!r}: recovery goes by names, "
                 "choose another one"
             )
 

@@ -150,7 +150,7 @@ def test_types_and_zones_come_back_as_declared(spark: SparkSession) -> None:
 def test_a_function_that_spark_refuses_is_refused_at_once(spark: SparkSession) -> None:
     with pytest.raises(SchemaError, match=r"operator 'made': its schema is not known.*'?price'?"):
         pipeline(lambda df: df.select("price"))
-    with pytest.raises(SchemaError, match="gave a int; it gives a DataFrame"):
+    with pytest.raises(SchemaError, match="gave a int; it must return a DataFrame"):
         pipeline(lambda df: df.count())
     with pytest.raises(OptionError, match="operator 'made': sql takes a plain function"):
         pipeline("select 1")

@@ -205,7 +205,7 @@ def test_names() -> None:
     assert "'my pipe' can't name a pipeline" in refused(BadName, Pipeline, "my pipe")
     assert "'a.b' can't name an operator" in refused(BadName, orders.filter, "a.b", pc.field("amount") > 1)
     assert refused(BadName, p.source, "orders", sources.batches([], schema=SALES)) == (
-        "there is already an operator 'orders' in pipeline 'sales': names key the recovery, choose another one"
+        "there is already an operator 'orders' in pipeline 'sales': recovery goes by names, choose another one"
     )
 
 

@@ -44,7 +44,7 @@ class Batches(Source):
         elif not callable(data) and not isinstance(data, Sequence):
             # A generator, say: a life after a crash could not read it again.
             raise DefinitionError(
-                f"batches() takes a list of tables or a function that gives them, not a {type(data).__name__}"
+                f"batches() takes a list of tables or a function that returns them, not a {type(data).__name__}"
             )
         elif callable(data):
             check_takes(data, "batches()")
@@ -72,7 +72,7 @@ class Batches(Source):
         table = is_tabular(made) and not isinstance(made, pa.RecordBatchReader)  # which is one of batches
         if table or not isinstance(made, Iterable):
             raise DefinitionError(
-                f"the function of batches() gave {a_kind(made)}; it gives an iterable of tables, a list for example"
+                f"the function of batches() gave {a_kind(made)}; it must return an iterable of tables, a list say"
             )
         return made
 

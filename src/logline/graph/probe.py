@@ -34,7 +34,7 @@ def probe(name: str, fn: Callable[[Batch], Tabular | Iterable[Tabular] | None], 
         )
     if not is_tabular(made):
         raise SchemaError(
-            f"operator {name!r}: the function gave {a_kind(made)}; it gives a table (pyarrow, pandas, polars), "
+            f"operator {name!r}: the function gave {a_kind(made)}; it must return a table (pyarrow, pandas, polars), "
             "several of them, or None"
         )
     found = schema(to_table(made, f"{name}.out").schema)

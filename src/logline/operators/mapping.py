@@ -114,7 +114,7 @@ def _tables(made: Any) -> Iterator[Tabular]:
     for table in made if isinstance(made, Iterable) else (made,):
         if not is_tabular(table):
             raise TypeError(
-                f"the function of map_batches gave {a_kind(table)}; it gives a table "
+                f"the function of map_batches gave {a_kind(table)}; it must return a table "
                 "(pyarrow, pandas, polars), several of them, or None"
             )
         yield table
@@ -123,7 +123,7 @@ def _tables(made: Any) -> Iterator[Tabular]:
 def _array(value: Any) -> pa.Array:
     if not (isinstance(value, Iterable) or is_tabular(value)) or isinstance(value, str):
         raise TypeError(
-            f"the function of filter gave {a_kind(value)}; it gives one bool per row: "
+            f"the function of filter gave {a_kind(value)}; it must return one bool per row: "
             "an Arrow or NumPy array, or a list"
         )
     return pa.array(value)
@@ -138,7 +138,7 @@ def _mask(value: Any, rows: int) -> pa.BooleanArray:
     if pa.types.is_null(mask.type):  # an empty list, or nothing but None
         mask = mask.cast(pa.bool_())
     if not pa.types.is_boolean(mask.type):
-        raise TypeError(f"the function of filter gave {mask.type} values; it gives one bool per row")
+        raise TypeError(f"the function of filter gave {mask.type} values; it must return one bool per row")
     if len(mask) != rows:
         raise ValueError(f"the function of filter gave {len(mask)} values for {rows} rows")
     return mask

@@ -26,7 +26,7 @@ def plain_answer(answer: object, schema: pa.Schema) -> Row | None:
     if answer is None:
         return None
     if not isinstance(answer, dict):
-        raise SchemaError(f"the function gave a {type(answer).__name__}; it gives a dict or None")
+        raise SchemaError(f"the function gave a {type(answer).__name__}; it must return a dict or None")
     names = schema.names
     if missing := [repr(name) for name in names if name not in answer]:
         raise SchemaError(f"{_are(missing)} missing: the row needs the columns {', '.join(names)}")

@@ -60,7 +60,7 @@ def start(graph: Graph, settings: StartSettings) -> Run:
         if log is None:
             folder = tempfile.mkdtemp(prefix="logline-")
             log = in_folder(folder)
-            logger.warning("pipeline %r keeps its log in %s: it goes when the run does", graph.name, folder)
+            logger.warning("pipeline %r keeps its log in %s, which is removed when the run ends", graph.name, folder)
         on_spark = _OnSpark(used, grouping, stop=given is None)
         run = launch.start(graph, replace(settings, log=log), on_spark.make)
         if folder is not None:

@@ -41,7 +41,7 @@ def slots(spark: SparkSession) -> int | None:
             break
         if now - began > SPEAK and not spoken:
             spoken = True
-            logger.warning("Spark has %d slots so far: more executors are waited for", found)
+            logger.warning("Spark has %d slots so far: waiting for more executors", found)
         time.sleep(0.1)
         if (there := _now(context)) != found:
             found, since = there, now

@@ -85,7 +85,7 @@ class Query:
     def _made(self, frame: DataFrame) -> DataFrame:
         made: Any = self._held.value(frame)
         if not isinstance(made, DataFrame):
-            raise TypeError(f"the function of sql gave a {type(made).__name__}; it gives a DataFrame")
+            raise TypeError(f"the function of sql gave a {type(made).__name__}; it must return a DataFrame")
         return made
 
 

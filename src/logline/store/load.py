@@ -38,7 +38,10 @@ def journal_row(rows: Rows) -> JournalRow:
     if found is None:
         return JournalRow()
     if found.format != FORMAT:
-        raise LogError(f"this log has format {found.format}, this version of Logline reads {FORMAT}")
+        raise LogError(
+            f"this log has format {found.format}, this version of Logline reads {FORMAT}: "
+            "finish the run with the version that began it, or begin with a fresh log"
+        )
     return found
 
 

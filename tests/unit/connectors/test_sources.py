@@ -71,7 +71,7 @@ def test_what_can_not_be_read_again_is_refused():
         batches(table for table in TABLES)  # type: ignore[arg-type]
     for gives, said in ((None, "None"), (TABLES[0], "a Table"), (5, "an int")):
         with pytest.raises(
-            DefinitionError, match=rf"function of batches\(\) gave {said}; it gives an iterable of tables"
+            DefinitionError, match=rf"function of batches\(\) gave {said}; it must return an iterable of tables"
         ):
             batches(lambda gives=gives: gives)  # type: ignore[misc]
     with pytest.raises(OptionError, match=r"batches\(\) calls its function with \(\), and <lambda>\(n\)"):

@@ -58,5 +58,5 @@ def test_what_can_not_be_known_has_to_be_declared(fn: Any, says: str) -> None:
 
 def test_what_is_no_table_is_named() -> None:
     for made in (5, [5]):
-        with pytest.raises(SchemaError, match="operator 'enrich': the function gave an int; it gives a table"):
+        with pytest.raises(SchemaError, match="operator 'enrich': the function gave an int; it must return a table"):
             probe("enrich", lambda batch, made=made: made, INPUT)  # type: ignore[misc]

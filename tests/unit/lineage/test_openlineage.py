@@ -399,7 +399,7 @@ def test_when_too_many_wait_start_and_end_are_kept(
         (lambda: ll.OpenLineage("http://lineage.example.org:hidden"), "give 'file:PATH'"),
         (lambda: ll.OpenLineage("http://lineage", api_key="hidden"), "takes ll.env"),  # type: ignore[arg-type]
         (lambda: ll.OpenLineage("file:/nowhere/at/all/run.jsonl"), "in a folder that is there"),
-        (lambda: ll.OpenLineage("http://lineage", every="0s"), "more than nothing"),
+        (lambda: ll.OpenLineage("http://lineage", every="0s"), "more than zero"),
         (lambda: ll.OpenLineage("http://lineage", every="soon"), "openlineage: every"),
         (lambda: settings(ll.OpenLineage("http://lineage", api_key=ll.env("NOT_SET_AT_ALL"))), "NOT_SET_AT_ALL"),
     ],

@@ -47,7 +47,7 @@ def test_none_emits_nothing():
 
 def test_what_is_no_table_is_refused_by_type():
     for given in (1, [1]):
-        with pytest.raises(TypeError, match="map_batches gave an int; it gives a table"):
+        with pytest.raises(TypeError, match="map_batches gave an int; it must return a table"):
             made(MapBatches(lambda b, given=given: given, IDS))  # type: ignore[misc]
 
 
@@ -111,9 +111,9 @@ def test_filter_refuses_a_mask_of_another_length_or_type():
         made(Filter(lambda b: [True]))
     with pytest.raises(TypeError, match="int64 values"):
         made(Filter(lambda b: [1, 0, 1, 0]))
-    with pytest.raises(TypeError, match="filter gave None; it gives one bool per row"):
+    with pytest.raises(TypeError, match="filter gave None; it must return one bool per row"):
         made(Filter(lambda b: None))
-    with pytest.raises(TypeError, match="filter gave a bool; it gives one bool per row"):
+    with pytest.raises(TypeError, match="filter gave a bool; it must return one bool per row"):
         made(Filter(lambda b: True))
     with pytest.raises(OptionError, match="not str"):
         Filter("amount > 6")

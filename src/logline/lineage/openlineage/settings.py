@@ -128,5 +128,5 @@ def _span(option: str, value: Duration) -> timedelta:
     except OptionError as error:
         raise OptionError(f"openlineage: {option}: {error}") from None
     if span <= timedelta(0):
-        raise OptionError(f"openlineage: {option}= must be more than nothing")
+        raise OptionError(f"openlineage: {option}= must be more than zero")
     return span

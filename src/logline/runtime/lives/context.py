@@ -128,7 +128,7 @@ class SetContext(Context[Any]):
         )
 
     def fire(self, inset: InsetId, *, at: datetime | None = None, clock: Clock = "event") -> None:
-        raise TypeError("ctx.fire() belongs into assign() or ready(): what generate() does is not a step yet")
+        raise TypeError("ctx.fire() belongs into assign() or ready(): generate() can't make a set due")
 
     def ended(self, port: str = "in") -> bool:
         return self._phases.has_ended(PortName(port))

@@ -160,7 +160,7 @@ def _partitions(name: str, source: Source) -> tuple[PartitionName, ...]:
             raise ConnectorError(f"{what} gave {partition!r} among its names: a partition is named by a text")
     if twice := [partition for partition, times in Counter(names).items() if times > 1]:
         raise ConnectorError(
-            f"{what} gave {', '.join(map(repr, twice))} twice: a name keys the progress, give each partition its own"
+            f"{what} gave {', '.join(map(repr, twice))} twice: progress is kept by name, give each partition its own"
         )
     return names
 

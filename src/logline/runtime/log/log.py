@@ -187,7 +187,7 @@ def kept_writes(store: Store, instances: Iterable[InstanceName], target: TargetN
         if image.head(port).base > 1:
             raise Collected(
                 f"the first {image.head(port).base - 1} writes of {instance!r} are collected: "
-                "its sink was not one that keeps them when they were made"
+                "the sink did not keep them when they were made"
             )
         done = [Ssn(number) for number in range(1, image.written.get(target, 0) + 1)]
         batches += (write.payload for write in reader.pick(port, done))

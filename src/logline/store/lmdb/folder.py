@@ -206,7 +206,8 @@ class LmdbStore:
     def _check(self, about: Mapping[str, Any]) -> None:
         if about.get("format") != FORMAT:
             raise LogError(
-                f"the log in {self.folder} has format {about.get('format')}, this version of Logline reads {FORMAT}"
+                f"the log in {self.folder} has format {about.get('format')}, this version of Logline reads {FORMAT}: "
+                "finish the run with the version that began it, or begin with a fresh log"
             )
         if about["durability"] == "process" and about["boot"] != boot_id():
             raise LogError(
