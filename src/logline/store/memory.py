@@ -172,7 +172,7 @@ class MemoryCrashHint:
         return self._notes.get(self._instance, "")
 
     def drop(self) -> None:
-        """Removes the hint."""
+        """Removes the hint, if there is one."""
         self._notes.pop(self._instance, None)
 
     def close(self) -> None:

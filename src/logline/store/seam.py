@@ -168,7 +168,7 @@ class CrashHint(Protocol):
         """The text that was written last; empty if there is none."""
 
     def drop(self) -> None:
-        """Removes the hint."""
+        """Removes the hint, if there is one."""
 
     def close(self) -> None:
         """Closes it; the hint stays for the next life."""
