@@ -17,6 +17,7 @@ from logline.runtime.control.supervisor import LONGEST, PATIENCE, Supervisor, ba
 from logline.runtime.lives.inline import POLL
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.suspects import DEATHS
+from logline.testing.sim.runs import ALL_POINTS
 
 ROOT = Path(__file__).parents[2]
 LIMITS = Limits()
@@ -51,6 +52,10 @@ SAID = {
     "docs/lineage.md": [
         f"up to {transport.MOST:,} events wait",
         f"for {'three' if exporting.PATIENCE == 3 else exporting.PATIENCE} seconds at most",
+    ],
+    "docs/proof.md": [
+        f"There are {len({kind for kind, _ in ALL_POINTS})} kinds of action",
+        f"one of these {len(ALL_POINTS)} points",
     ],
     "CONTRIBUTING.md": [f"none over {MAX_LINES}"],
 }
