@@ -42,7 +42,6 @@ from logline.errors import BadName, DefinitionError, GraphError, LoglineError, O
 from logline.graph.connector import Sink, Source
 from logline.graph.drawing import draw_svg, draw_text
 from logline.graph.durations import keep as read_keep
-from logline.graph.evolve import compare
 from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node, NodeOptions, Scope
 from logline.graph.operator import Duration, Operator, SchemaLike
 from logline.graph.options import (
@@ -54,7 +53,6 @@ from logline.graph.options import (
     resolve,
 )
 from logline.graph.probe import probe
-from logline.graph.record import record_of
 from logline.graph.report import Report, report
 from logline.graph.sample import sample_of
 from logline.graph.schemas import schema as read_schema
@@ -444,8 +442,7 @@ class Pipeline:
         the active Spark session, if there is one), and what changed against `log`. Moves no data."""
         graph = self.graph()
         validate(graph)
-        before = None if log is None else launch.recorded(log)
-        return report(graph, None if before is None else compare(before, record_of(graph)), _slots())
+        return report(graph, None if log is None else launch.changes(graph, log), _slots())
 
     def rerun(self, log: str, event: str, *, ask: bool = False) -> Rerun:
         """Runs the operator that made a logged event again, with this pipeline's code, on exactly the same input set.

@@ -61,6 +61,8 @@ class Services:
     """The greatest event time in a batch of that port, in microseconds; None if it has none."""
     encode_state: Callable[[Any], bytes]
     decode_state: Callable[[bytes], Any]
+    check_state: Callable[[Any, bytes], None]
+    """Raises unless the bytes come back as the state."""
     stubs: Mapping[str, Any] = field(default_factory=dict)
     """Tests: what `ctx.call` gives, by the name of the function: a value, or a function to call instead."""
     rejected: Callable[[Any], Any] = lambda payload: payload
@@ -441,6 +443,10 @@ class Phases:
         except Exception as error:
             raise UserError(failure_of(StateError(f"its state can't be logged: {error}"))) from error
         if encoded != self._encoded:
+            try:
+                self.services.check_state(self.state, encoded)
+            except StateError as error:
+                raise UserError(failure_of(error)) from error
             self._encoded = intake.state = encoded
 
     def _wake_at(self) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -28,8 +28,15 @@ class Changes:
     refused: list[str]
 
 
-def compare(old: GraphRecord, new: GraphRecord) -> Changes:
-    """What changed from the log's record to that of the pipeline at hand."""
+class LogContents(Protocol):
+    """What the log holds of an operator, as far as it decides whether a change can be lived with."""
+
+    def state_fits(self, operator: OperatorName) -> bool:
+        """Whether the pipeline's State can read the state that the log holds."""
+
+
+def compare(old: GraphRecord, new: GraphRecord, contents: LogContents | None = None) -> Changes:
+    """What changed from the log's record to that of the pipeline at hand. Without `contents` the worst is assumed."""
     changes = Changes([], [])
     if old.pipeline != new.pipeline:
         changes.refused.append(
@@ -38,7 +45,7 @@ def compare(old: GraphRecord, new: GraphRecord) -> Changes:
         )
     before, after = old.operators, new.operators
     for name in before.keys() & after.keys():
-        _compare_operator(name, before[name], after[name], changes)
+        _compare_operator(name, before[name], after[name], changes, contents)
     _compare_branches(before, after, changes)
     _compare_connections(old.connections, new.connections, before.keys(), after.keys(), changes)
     if old.scopes != new.scopes:
@@ -48,7 +55,9 @@ def compare(old: GraphRecord, new: GraphRecord) -> Changes:
     return changes
 
 
-def _compare_operator(name: OperatorName, old: OperatorRecord, new: OperatorRecord, changes: Changes) -> None:
+def _compare_operator(
+    name: OperatorName, old: OperatorRecord, new: OperatorRecord, changes: Changes, contents: LogContents | None
+) -> None:
     def refuse(what: str, why: str) -> None:
         changes.refused.append(f"operator {name!r}: {what}: {why}; {_REMEDY}")
 
@@ -81,7 +90,7 @@ def _compare_operator(name: OperatorName, old: OperatorRecord, new: OperatorReco
         kind = "stateful" if old.stateless else "stateless"
         refuse(f"it has become {kind}", "its input sets in the log are of the other kind")
     elif old.state != new.state:
-        _compare_state(refuse, name, old.state, new.state, changes)
+        _compare_state(refuse, name, old.state, new.state, changes, contents)
     if old.version != new.version:
         changes.accepted.append(
             f"operator {name!r}: its code changed (version {old.version} to {new.version}): "
@@ -91,16 +100,25 @@ def _compare_operator(name: OperatorName, old: OperatorRecord, new: OperatorReco
 
 def _compare_state(
     refuse: Callable[[str, str], None],
-    name: str,
+    name: OperatorName,
     old: Mapping[str, str] | None,
     new: Mapping[str, str] | None,
     changes: Changes,
+    contents: LogContents | None,
 ) -> None:
-    """A state may gain fields: they have defaults, since State() takes no arguments."""
+    """A state may gain fields: they have defaults, since State() takes no arguments. A field may get another type if
+    that one can hold what is logged: the way out for a state whose values outgrew their types."""
     if old is not None and new is not None and old.items() <= new.items():
         added = _list(sorted(new.keys() - old.keys()))
         changes.accepted.append(
             f"operator {name!r}: its state has new fields, which begin at their defaults: {added}"
+        )
+        return
+    kept = old is not None and new is not None and old.keys() <= new.keys()
+    if kept and contents is not None and contents.state_fits(name):
+        changes.accepted.append(
+            f"operator {name!r}: its state had {_pairs(old)} and now has {_pairs(new)}: "
+            "what the log holds can be read as that"
         )
         return
     refuse(f"its state had {_pairs(old)} and now has {_pairs(new)}", "the state in the log could not be read")

@@ -1,7 +1,8 @@
 """Global state in the log: msgpack through msgspec, typed, never a pickle.
 
 A state that would come back as something else (a tuple as a list, a naive time as text) would make the
-operator behave differently after a crash, so a `State` is tried out when the pipeline is defined.
+operator behave differently after a crash. So a `State` is tried out when the pipeline is defined, and each changed
+state is read back before it is committed (R6): a log never holds a state that no later life can read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _REMEDY = (
     "make it a dataclass or msgspec.Struct whose fields have types that msgspec knows "
     "(numbers, str, bytes, datetime, list, dict, set, tuple, other dataclasses), each with its exact type"
 )
+_SMALL = 1024
+"""Bytes. A state of so many is compared value by value, types included; a larger one by `==`, which is quick."""
 
 
 def encode_state(state: Any) -> bytes:
@@ -57,6 +60,43 @@ def check_state(name: str, kind: type) -> None:
     if (path := _difference(state, back)) is not None:
         where = f"the field {path!r} of its state" if path else "the state"
         raise StateError(f"operator {name!r}: {where} comes back changed from the log: {_REMEDY}")
+
+
+def check_logged(name: str, state: Any, data: bytes, kind: type) -> None:
+    """Raises a StateError unless the bytes, about to be logged, come back as this state.
+
+    >>> check_logged("hourly", 1.5, encode_state(1.5), int)
+    Traceback (most recent call last):
+    logline.errors.StateError: operator 'hourly': the state could not be read back from the log (Expected `int`, \
+got `float`): its values must have the types that State declares
+    """
+    try:
+        back = decode_state(data, kind)
+    except Exception as error:
+        where, cause = _culprit(state, kind) or ("the state", error)
+        raise StateError(
+            f"operator {name!r}: {where} could not be read back from the log ({cause}): "
+            "its values must have the types that State declares"
+        ) from error
+    if len(data) > _SMALL and back == state:
+        return
+    if (path := _difference(state, back)) is not None:
+        where = f"the field {path!r} of its state" if path else "the state"
+        raise StateError(
+            f"operator {name!r}: {where} would come back changed from the log: declare the exact types of its "
+            "values, as in dict[str, tuple[int, Decimal]]"
+        )
+
+
+def read_state(name: str, data: bytes, kind: type) -> Any:
+    """The global state as a log holds it; a StateError says what to do where this State can't hold it."""
+    try:
+        return decode_state(data, kind)
+    except Exception as error:
+        raise StateError(
+            f"operator {name!r}: the state in the log can't be read as {kind.__name__} ({error}): resume with a "
+            "State that has the same fields, with types that can hold what is there (float, or int | float)"
+        ) from error
 
 
 def _resolve(hint: Any, seen: set[type]) -> None:
@@ -119,6 +159,8 @@ def _difference(before: Any, after: Any) -> str | None:
 
     Not `==`: a class may compare by identity, and to Python (1,) in a list equals nothing but a tuple.
     """
+    if type(before) is int and type(after) is float and before == after:
+        return None  # as for a type checker, an int is good where a float is declared
     if type(before) is not type(after):
         return ""
     if (names := _field_names(type(before))) is not None:

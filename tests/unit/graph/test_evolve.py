@@ -62,7 +62,8 @@ def base(**nodes: Node) -> Graph:
 
 def changed(old: Graph, new: Graph) -> Changes:
     """By way of the log, where a record is JSON."""
-    return compare(*(from_plain(json.loads(json.dumps(to_plain(record_of(one))))) for one in (old, new)))
+    before, after = (from_plain(json.loads(json.dumps(to_plain(record_of(one))))) for one in (old, new))
+    return compare(before, after)
 
 
 def test_the_same_pipeline_has_not_changed() -> None:

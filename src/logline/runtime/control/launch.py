@@ -9,22 +9,25 @@ from __future__ import annotations
 import logging
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
 from logline.engine.events import Position
+from logline.engine.image import Image
 from logline.engine.spec import Limits
 from logline.engine.step import Step
 from logline.errors import LogError, PipelineChanged
 from logline.graph.authored import FILE_MODULE
-from logline.graph.evolve import compare
+from logline.graph.evolve import Changes, compare
 from logline.graph.groups import Grouping, group
-from logline.graph.instances import Channel
+from logline.graph.instances import Channel, expand
 from logline.graph.model import Graph
-from logline.graph.record import GraphRecord, record_of
+from logline.graph.record import record_of
+from logline.graph.states import decode_state
 from logline.names import InstanceName, OperatorName, PortName, Ssn, event_name
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.run import Run
@@ -159,11 +162,36 @@ def _script() -> str | None:
     return None
 
 
-def recorded(log: str) -> GraphRecord | None:
-    """What the log remembers of its pipeline; None if it has not been used."""
+def changes(graph: Graph, log: str) -> Changes | None:
+    """What changed since the log was last used; None if it has not been used."""
     store = find_store(log)
     meta = None if store is None else store.meta()
-    return None if meta is None else meta.graph
+    return None if store is None or meta is None else compare(meta.graph, record_of(graph), _Contents(store, graph))
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a log holds of the operators of a graph."""
+
+    store: Store
+    graph: Graph
+
+    def state_fits(self, operator: OperatorName) -> bool:
+        op = self.graph.nodes[operator].op
+        kind = None if op is None else op.State
+        try:
+            for image in self._images(operator):
+                if kind is not None and image.state is not None:
+                    decode_state(image.state, kind)
+        except Exception:  # of msgspec, or of the user's own __post_init__
+            return False
+        return True
+
+    def _images(self, operator: OperatorName) -> Iterator[Image]:
+        known = self.store.instances()
+        for name, instance in expand(self.graph).instances.items():
+            if instance.operator == operator and name in known:
+                yield self.store.read(name).image()
 
 
 def _admit(store: Store, graph: Graph, resume: Resume) -> list[str]:
@@ -181,11 +209,11 @@ def _admit(store: Store, graph: Graph, resume: Resume) -> list[str]:
             f"resume='never': the log has been used by pipeline {meta.pipeline!r}; "
             "take a fresh log, or resume='auto' to go on with it"
         )
-    changes = compare(meta.graph, record_of(graph))
-    if changes.refused:
-        listed = "".join(f"\n  - {change}" for change in changes.refused)
+    found = compare(meta.graph, record_of(graph), _Contents(store, graph))
+    if found.refused:
+        listed = "".join(f"\n  - {change}" for change in found.refused)
         raise PipelineChanged(f"pipeline {graph.name!r} can't go on with this log; what changed:{listed}")
-    return changes.accepted
+    return found.accepted
 
 
 def _refuse_gaps(store: Store, graph: Graph, instances: Mapping[InstanceName, Instance]) -> None:

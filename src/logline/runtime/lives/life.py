@@ -21,7 +21,7 @@ from logline.engine.operating import OperatorMachine
 from logline.engine.phases import USER_ERRORS, Phases, Services, UserError, failure_of
 from logline.engine.sets import own_id
 from logline.engine.spec import InstanceSpec
-from logline.graph.states import decode_state, encode_state
+from logline.graph.states import check_logged, encode_state, read_state
 from logline.names import PartitionName, Serial, TargetName
 from logline.recovery.machines import machine_for
 from logline.runtime.lives.generation import (
@@ -100,14 +100,15 @@ class Life(LogLife):
         self._watch = driver.read_waits
         self._opened: set[TargetName] = set()
         if instance.op is not None:
-            op, state = instance.op, instance.op.State
+            op, name, state = instance.op, instance.operator, instance.op.State
             services = Services(
                 around.random or Random(),
                 logging.getLogger(f"logline.op.{self.spec.name}"),
                 around.count,
                 instance.payloads.greatest_time,
                 encode_state,
-                lambda raw: decode_state(raw, state) if state is not None else None,
+                lambda raw: read_state(name, raw, state) if state is not None else None,
+                lambda value, raw: check_logged(name, value, raw, state) if state is not None else None,
                 around.stubs,
                 instance.payloads.rejected,
             )

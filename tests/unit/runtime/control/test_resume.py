@@ -15,7 +15,7 @@ from logline.errors import LogError, LogInUse, PipelineChanged, PipelineFailed
 from logline.graph.operator import Operator
 from logline.names import InstanceName, PortName
 from logline.pipeline import Pipeline
-from logline.runtime.control.launch import recorded
+from logline.runtime.control.launch import changes
 from logline.store.memory import open_memory
 from logline.store.seam import Meta
 
@@ -281,11 +281,11 @@ def test_other_logs_are_not_available_and_no_secret_is_repeated(key: str, url: s
 
 def test_what_a_log_remembers(key: str) -> None:
     p, tap, _ = piped(key)
-    assert recorded(f"memory:{key}") is None
-    assert recorded(f"memory:{key}") is None  # looking makes none
+    assert changes(p.graph(), f"memory:{key}") is None
+    assert changes(p.graph(), f"memory:{key}") is None  # looking makes none
     tap.close_it()
     start(p, f"memory:{key}").wait(PATIENCE)
-    before = recorded(f"memory:{key}")
+    before = open_memory(key).meta()
     assert before is not None
-    assert list(before.operators) == ["tap", "store"]
+    assert list(before.graph.operators) == ["tap", "store"]
     assert "changed, refused: none" in str(p.check(f"memory:{key}"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +41,40 @@ class Remembering(Kept):
     def assign(self, event: ll.Event, ctx: Any) -> Any:
         ctx.state["n"] = object()
         return ["all"]
+
+
+@dataclass
+class Typed:
+    total: int = 0
+    last: dict[str, Any] = field(default_factory=dict)
+    mean: float = 0
+
+
+class Summing(Kept):
+    """Its state outgrows the declared type with the fourth event."""
+
+    State = Typed
+
+    def assign(self, event: ll.Event, ctx: Any) -> Any:
+        ctx.state.mean = 3  # as a type checker takes it
+        ctx.state.total += 1 if event.ssn < 4 else 0.5
+        return ["all"]
+
+
+class Comparing(Kept):
+    """Its state would come back as a list."""
+
+    State = Typed
+
+    def assign(self, event: ll.Event, ctx: Any) -> Any:
+        ctx.state.last["key"] = (event.ssn, 1)
+        return ["all"]
+
+
+class ComparingMuch(Comparing):
+    def assign(self, event: ll.Event, ctx: Any) -> Any:
+        ctx.state.last["much"] = "x" * 5000
+        return super().assign(event, ctx)
 
 
 class Failing(Passing):
@@ -84,6 +119,9 @@ def run(op: Any, **options: Any) -> ll.Run:
     [
         (Noting(), 1, "", "CodecError: a value of type object can't be logged exactly"),
         (Remembering(), 1, "", "StateError: its state can't be logged: Encoding objects of type object"),
+        (Summing(), 1, "", "StateError: operator 'op': the field 'total' of its state could not be read back"),
+        (Comparing(), 1, "", "StateError: operator 'op': the field 'last.key' of its state would come back changed"),
+        (ComparingMuch(), 1, "", "StateError: operator 'op': the field 'last.key' of its state would come back"),
         (Failing(), 1, "numbers:1", "OSError: 0"),
         (Exiting(), 1, "numbers:1", "SystemExit: 3"),
         (ExitingSoon(), 1, "numbers:1", "SystemExit: 3"),
