@@ -148,8 +148,9 @@ class ArrowPayloads:
 
     def rejected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that an event on port `errors` carries."""
-        table = pa.ipc.open_stream(batch.column("data")[0].as_py()).read_all()
-        return table.combine_chunks().to_batches()[0]
+        reader = pa.ipc.open_stream(batch.column("data")[0].as_py())
+        first, *more = reader  # a table without rows has no batches: what was rejected may have none
+        return pa.concat_batches([first, *more]) if more else first
 
     def greatest_time(self, port: PortName, batch: pa.RecordBatch) -> int | None:
         """The greatest event time of a batch, in microseconds since 1970; a naive time counts as UTC."""

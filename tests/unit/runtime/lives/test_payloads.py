@@ -39,3 +39,11 @@ def test_rows_of_varying_size_are_measured(kind: pa.DataType) -> None:
 def test_long_strings_count() -> None:
     batch = pa.record_batch({"s": ["x" * 100_000]})
     assert 100_000 < payloads(batch.schema).read(batch).nbytes < 101_000
+
+
+def test_rejected_rows_come_back_also_when_there_are_none() -> None:
+    kept = payloads(FIXED)
+    for rows in (0, 3):
+        batch = pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in FIXED], schema=FIXED)
+        error = kept.made("set", ll.Reject(batch, "bad rows"), ())
+        assert kept.rejected(error.payload).equals(batch)
