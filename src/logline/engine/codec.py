@@ -105,11 +105,8 @@ def _wire_arrow(value: pa.RecordBatch | pa.Table) -> object:
 
 
 def _read_arrow(raw: bytes) -> pa.RecordBatch | pa.Table:
-    table = pa.ipc.open_stream(raw[1:]).read_all()
-    if raw[:1] == b"T":
-        return table
-    batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    reader = pa.ipc.open_stream(raw[1:])
+    return reader.read_all() if raw[:1] == b"T" else reader.read_next_batch()
 
 
 _WIRE: dict[type, Callable[[Any], object]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from math import ceil
 from typing import Any, Protocol
@@ -122,6 +122,13 @@ class ArrowPayloads:
                 return [batch]
             return [batch.slice(at, rows) for at in range(0, batch.num_rows, rows)]
         batches = [self._fitting(batch) for batch in batches]
+        if self._known[OUT][1] is None and sum(b.get_total_buffer_size() for b in batches) > _JOINED:
+            return [part for group in _groups(batches) for part in self._joined(group, rows)]
+        return self._joined(batches, rows)
+
+    def _joined(self, batches: Sequence[pa.RecordBatch], rows: int) -> Sequence[pa.RecordBatch]:
+        if len(batches) == 1:
+            return self.chunk(batches, rows)
         table = pa.Table.from_batches(batches)
         return [
             part.combine_chunks().to_batches()[0] if part.num_rows else batches[0]
@@ -172,6 +179,22 @@ class ArrowPayloads:
         )
 
 
+def _groups(batches: Sequence[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Neighbours that one batch can hold."""
+    group: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        size += batch.nbytes
+        if group and size > _JOINED:
+            yield group
+            group, size = [], batch.nbytes
+        group.append(batch)
+    if group:
+        yield group
+
+
+_JOINED = 1 << 30
+"""Bytes that are joined into one batch at most: Arrow holds no more than 2 GiB of texts in one column of it."""
 _size = pa.ipc.get_record_batch_size
 _UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 

@@ -47,3 +47,24 @@ def test_rejected_rows_come_back_also_when_there_are_none() -> None:
         batch = pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in FIXED], schema=FIXED)
         error = kept.made("set", ll.Reject(batch, "bad rows"), ())
         assert kept.rejected(error.payload).equals(batch)
+
+
+def test_more_than_a_batch_can_hold_is_read_in_several() -> None:
+    """Two texts of 1.2 GiB that share one buffer, which nobody touches: it takes no memory."""
+    size = 1200 << 20
+    offsets = pa.py_buffer(size.to_bytes(8, "little")[:4].rjust(8, b"\0"))
+    text = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.allocate_buffer(size)])
+    schema = pa.schema({"n": pa.int64(), "blob": pa.binary()})
+    batches = [pa.record_batch([pa.array([n]), text], schema=schema) for n in range(3)]
+    found = payloads(schema).chunk(batches, 1000)
+    assert [n for batch in found for n in batch["n"].to_pylist()] == [0, 1, 2]
+    assert len(found) == 3
+
+
+def test_slices_of_a_large_batch_are_joined() -> None:
+    size = 1200 << 20
+    offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little") for n in (0, 10, 20, size)))
+    texts = pa.Array.from_buffers(pa.binary(), 3, [None, offsets, pa.allocate_buffer(size)])
+    batch = pa.record_batch({"blob": texts})
+    (found,) = payloads(batch.schema).chunk([batch.slice(0, 1), batch.slice(1, 1)], 1000)
+    assert found.num_rows == 2
