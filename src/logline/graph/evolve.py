@@ -7,7 +7,7 @@ give positions, open sets, numbered writes or offsets another meaning, and is re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from logline.graph.model import Connection
 from logline.graph.record import Column, GraphRecord, OperatorRecord, ReadRecord
 from logline.names import OperatorName
 
+_SHOWN = 5
 _REMEDY = "undo the change, or start with a fresh log"
 
 
@@ -33,6 +34,9 @@ class LogContents(Protocol):
 
     def state_fits(self, operator: OperatorName) -> bool:
         """Whether the pipeline's State can read the state that the log holds."""
+
+    def sets(self, operator: OperatorName) -> Sequence[str]:
+        """The ids of the input sets that are not generated for good: open, due, or waiting to be retried."""
 
 
 def compare(old: GraphRecord, new: GraphRecord, contents: LogContents | None = None) -> Changes:
@@ -91,6 +95,8 @@ def _compare_operator(
         refuse(f"it has become {kind}", "its input sets in the log are of the other kind")
     elif old.state != new.state:
         _compare_state(refuse, name, old.state, new.state, changes, contents)
+    if old.parameters is not None and new.parameters is not None and old.parameters != new.parameters:
+        _compare_parameters(name, old.parameters, new.parameters, changes, contents)
     if old.version != new.version:
         changes.accepted.append(
             f"operator {name!r}: its code changed (version {old.version} to {new.version}): "
@@ -122,6 +128,26 @@ def _compare_state(
         )
         return
     refuse(f"its state had {_pairs(old)} and now has {_pairs(new)}", "the state in the log could not be read")
+
+
+def _compare_parameters(
+    name: OperatorName,
+    old: Mapping[str, str],
+    new: Mapping[str, str],
+    changes: Changes,
+    contents: LogContents | None,
+) -> None:
+    what = f"operator {name!r}: it had {_pairs(old)} and now has {_pairs(new)}"
+    sets = ["(unknown)"] if contents is None else contents.sets(name)
+    if not sets:
+        changes.accepted.append(f"{what}: no input set is open that began with the old ones")
+        return
+    shown = ", ".join(sets[:_SHOWN]) + (f" and {len(sets) - _SHOWN} more" if len(sets) > _SHOWN else "")
+    changes.refused.append(
+        f"{what}: input sets that began with the old ones are not done, and would be rebuilt as something else: "
+        f"{shown}; run it with the old ones until they are done (see `logline errors LOG` for those set aside), "
+        f"then change; or {_REMEDY}"
+    )
 
 
 def _compare_branches(

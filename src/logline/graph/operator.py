@@ -286,6 +286,11 @@ class Operator(Generic[A, S]):
         """
         return [Dependency(out, into) for out, into in self.depends.items()]
 
+    def parameters(self) -> Mapping[str, object]:
+        """What gives open input sets their meaning: the size of a window, say. The log keeps it as text, and while
+        sets are open a run with another one is refused (R14): `update` would rebuild them as something else."""
+        return {}
+
     def open(self, ctx: Context[S]) -> None:
         """Called once per life, before any event. Make clients here: what `__init__` makes is sent to a worker."""
 

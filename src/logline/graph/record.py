@@ -67,6 +67,8 @@ class OperatorRecord(msgspec.Struct, frozen=True):
     read: ReadRecord | None
     """None if it is not a source."""
     depends: tuple[Dependency, ...] = ()
+    parameters: Mapping[str, str] | None = None
+    """What gives its open sets their meaning; None if the log does not know."""
 
     @property
     def stages(self) -> bool:
@@ -139,6 +141,7 @@ def _operator(graph: Graph, node: Node) -> OperatorRecord:
         state=None if op is None or op.State is None else state_fields(op.State),
         read=None if source is None else _read(source),
         depends=tuple(dependencies(graph, node)),
+        parameters={} if op is None else {name: str(value) for name, value in op.parameters().items()},
     )
 
 

@@ -26,6 +26,8 @@ class Block(msgspec.Struct):
     seen: int = 0
     opened: datetime | None = None
     """Only kept when the block has a time limit: a policy may log every look at the clock."""
+    n: int = 0
+    """How many events it takes: whether it is full does not depend on the `n` of a later run. 0 in older logs."""
 
 
 class BlockAggregate(Operator[Any, Block]):
@@ -43,12 +45,16 @@ class BlockAggregate(Operator[Any, Block]):
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
         return grouped(self.aggregates)
 
+    def parameters(self) -> Mapping[str, object]:
+        return {"n": self.window.n}
+
     def assign(self, event: Event, ctx: Context[Block]) -> Sequence[InsetId]:
         block, within = ctx.state, self.window.within
         now = None if within is None else ctx.now()
-        if block.number == 0 or block.seen == self.window.n or self._over(block, now):
+        if block.number == 0 or block.seen >= (block.n or self.window.n) or self._over(block, now):
             block.number += 1
             block.seen = 0
+            block.n = self.window.n
             block.opened = now
         block.seen += 1
         if block.seen == self.window.n:

@@ -48,6 +48,9 @@ class Rebatch(Operator[Gathered, Filling]):
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
         return same_columns(inputs["in"])
 
+    def parameters(self) -> Mapping[str, object]:
+        return {"rows": self.rows}
+
     def assign(self, event: Event, ctx: Context[Filling]) -> Mapping[InsetId, tuple[int, int]]:
         total = event.batch.num_rows
         if not total:
@@ -63,6 +66,7 @@ class Rebatch(Operator[Gathered, Filling]):
             offset += length
             if filling.rows == self.rows:
                 ctx.fire(filling.number)
+                filling.rows = 0  # full, whatever size the next run wants
             elif filling.opened is not None:
                 # With every event: should the clock have gone back after the timer rang, this event opens
                 # the set anew (R7) and must not wait in it without a timer.
@@ -71,7 +75,8 @@ class Rebatch(Operator[Gathered, Filling]):
 
     def _next(self, filling: Filling, now: datetime) -> Filling:
         late = filling.opened is None or now - filling.opened >= self.within
-        if late or filling.rows == self.rows:
+        # A full set has no rows in the state. In older logs it has, maybe more than `rows` of this run.
+        if late or filling.rows == 0 or filling.rows >= self.rows:
             filling.number += 1
             filling.rows = 0
             filling.opened = now

@@ -101,6 +101,9 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         bounds = [Dependency(START, self.window.on, "from"), Dependency(END, self.window.on, "until")]
         return [*bounds, *grouped(self.aggregates)]
 
+    def parameters(self) -> Mapping[str, object]:
+        return {"size": self.window.size, "on": self.window.on}
+
     def assign(self, event: Event, ctx: Context[None]) -> Mapping[InsetId, Any]:
         _, axis, ticks, starts = self._times(event.batch)
         watermark = ctx.watermark

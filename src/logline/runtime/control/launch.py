@@ -187,6 +187,9 @@ class _Contents:
             return False
         return True
 
+    def sets(self, operator: OperatorName) -> list[str]:
+        return [str(opened.id) for image in self._images(operator) for opened in image.sets.values()]
+
     def _images(self, operator: OperatorName) -> Iterator[Image]:
         known = self.store.instances()
         for name, instance in expand(self.graph).instances.items():
