@@ -36,6 +36,8 @@ class Batches(Source):
     Replayable: the offset is the number of tables already read. A function must give the same ones again.
     """
 
+    reuses_memory = False
+
     gather = False  # who gives the batches has chosen the events
 
     def __init__(self, data: Data, schema: SchemaLike | None = None) -> None:

@@ -42,6 +42,9 @@ class Source(ABC):
     destructive: bool = False
     gather: bool = True
     """Whether small batches may be put together into one event, within the `rows` and `within` of the source."""
+    reuses_memory: bool = True
+    """Whether it may change a batch after it was read, as one does that fills the same NumPy array again. Batches
+    over memory that can be written to are copied then. False saves the copy."""
     in_turn: bool = False
     """Whether partitions are read one after the other, in their order, rather than side by side."""
     apart: bool = False

@@ -270,6 +270,9 @@ class Operator(Generic[A, S]):
     idle: Duration | None = None
     on_driver: ClassVar[bool] = False
     """Whether it must live in the driver's process, since it needs what only the driver has: a Spark session."""
+    reuses_memory: ClassVar[bool] = True
+    """Whether it may change what it yielded later, as one does that fills the same NumPy array again. Tables over
+    memory that can be written to are copied then. False saves the copy."""
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         """The output ports and their schemas, given the schema of each input port.

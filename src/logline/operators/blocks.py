@@ -33,6 +33,8 @@ class Block(msgspec.Struct):
 class BlockAggregate(Operator[Any, Block]):
     """One output event per block: the group's columns and the aggregates."""
 
+    reuses_memory = False
+
     State = Block
 
     def __init__(self, window: Events, aggregates: Reduction[Any]) -> None:

@@ -61,6 +61,8 @@ class MapBatches(BatchOperator):
 class Filter(BatchOperator):
     """Keeps the rows for which the condition is true; null is not true."""
 
+    reuses_memory = False
+
     def __init__(self, where: Where) -> None:
         if not isinstance(where, pc.Expression) and not callable(where):
             raise OptionError(f"filter takes an Arrow expression or a function, not {type(where).__name__}")
@@ -92,6 +94,8 @@ class Filter(BatchOperator):
 
 class Union(BatchOperator):
     """Passes on what comes in, from however many senders."""
+
+    reuses_memory = False
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         (first, schema), *others = inputs.items()

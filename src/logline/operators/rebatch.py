@@ -34,6 +34,8 @@ class Filling(msgspec.Struct):
 class Rebatch(Operator[Gathered, Filling]):
     """Joins and splits events into ones of `rows` records; what is `within` old leaves with fewer."""
 
+    reuses_memory = False
+
     State = Filling
 
     def __init__(self, rows: int, within: Duration) -> None:

@@ -44,6 +44,8 @@ class _Failed:
 class MapRows(Operator[Batch, None]):
     """Applies a function to each row; the rows of an event leave as one event, in their order."""
 
+    reuses_memory = False
+
     def __init__(
         self,
         fn: RowFn,

@@ -13,6 +13,8 @@ from logline.operators.tables import same_columns
 class SinkOperator(BatchOperator):
     """Writes each event to its one target."""
 
+    reuses_memory = False
+
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         return {}
 

@@ -77,6 +77,8 @@ class _Memo:
 class TumblingAggregate(Operator[_Open | Batch, None]):
     """One output event per window: its bounds, the group's columns, the aggregates."""
 
+    reuses_memory = False
+
     def __init__(self, window: Tumbling, aggregates: Reduction[Any]) -> None:
         self.window = window
         self.aggregates = aggregates

@@ -36,6 +36,8 @@ _fed: Batches | None = None
 class FrameSource(Source):
     """The rows of a DataFrame; see `sources.spark`."""
 
+    reuses_memory = False
+
     in_turn = True
     apart = True
     on_driver = True

@@ -105,6 +105,8 @@ def sql_operator(name: str, fn: FrameFn, window: Window | None, schema: pa.Schem
 class SqlEvent(Operator[Batch, None]):
     """A job for each event."""
 
+    reuses_memory = False
+
     on_driver = True
 
     def __init__(self, query: Query) -> None:

@@ -15,7 +15,7 @@ from logline.engine.sets import Member, own_id
 from logline.engine.spec import write_port
 from logline.errors import GraphError, SchemaError
 from logline.graph.model import ERRORS_SCHEMA, Node
-from logline.graph.operator import Emit, Made, Reject, Tabular, Write
+from logline.graph.operator import Emit, Made, Reject, Tabular, Write, is_tabular
 from logline.graph.schemas import to_batches, to_table
 from logline.names import ERRORS, OUT, InsetId, PortName, TargetName
 
@@ -27,6 +27,9 @@ class Payloads(Protocol):
     """How payloads are made. The simulator has one of its own, for plain tuples."""
 
     def made(self, inset: InsetId, made: Made, members: Sequence[Member]) -> Produced: ...
+
+    def taken(self, batch: Any) -> Any:
+        """What a source gave, safe from what the source does to its memory afterwards."""
 
     def read(self, batch: Any) -> Produced: ...
 
@@ -63,6 +66,10 @@ class ArrowPayloads:
         self._known = {port: (schema, row_bytes(schema)) for port, schema in node.outputs.items()}
         """By port: the schema, and what a row takes where that is the same for all. Of a target: the last one."""
         self._targets = {t: write_port(t) for t in node.targets}
+        authored = node.op if node.op is not None else node.source
+        self._streams: tuple[pa.Schema, bool] | None = None
+        """The last schema that was copied, and whether it takes a whole stream: dictionaries travel in one."""
+        self._copies = authored is not None and authored.reuses_memory
         self._time = {PortName(p): c for p, c in (node.op.time if node.op is not None else {}).items()}
 
     def schema_of(self, port: PortName) -> pa.Schema:
@@ -75,7 +82,7 @@ class ArrowPayloads:
         port, batch = (PortName(made.port), made.data) if type(made) is Emit else (OUT, made)
         known = self._known.get(port)
         if type(batch) is pa.RecordBatch and known is not None and batch.schema.equals(known[0]):
-            return _produced(port, batch, known[1])  # nearly always
+            return _produced(port, self._own(batch), known[1])  # nearly always
         if isinstance(made, Write):
             return self._write(made)
         if isinstance(made, Reject):
@@ -89,7 +96,7 @@ class ArrowPayloads:
                 f"operator {self.operator!r} emitted on port {port!r}, which it does not have: "
                 f"its output ports are {', '.join(map(repr, self._schemas))}"
             )
-        return _produced(port, to_batches(data, known[0], f"{self.operator}.{port}")[0], known[1])
+        return _produced(port, self._own(to_batches(data, known[0], f"{self.operator}.{port}")[0]), known[1])
 
     def _write(self, made: Write) -> Produced:
         port = self._targets.get(TargetName(made.to))
@@ -102,7 +109,24 @@ class ArrowPayloads:
         known = self._known.get(port)
         if known is None or not batch.schema.equals(known[0]):
             known = self._known[port] = (batch.schema, row_bytes(batch.schema))
-        return _produced(port, batch, known[1])
+        return _produced(port, self._own(batch), known[1])
+
+    def _own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch, in memory that nobody changes: it is logged later, when the author's code has gone on."""
+        if not self._copies or not _is_mutable(batch):
+            return batch
+        if self._streams is None or not batch.schema.equals(self._streams[0], check_metadata=True):
+            self._streams = (batch.schema, any(_has_dictionary(field.type) for field in batch.schema))
+        schema, stream = self._streams
+        return _copied(batch) if stream else pa.ipc.read_record_batch(batch.serialize(), schema)
+
+    def taken(self, batch: Any) -> Any:
+        """A copy, if the source may fill the same memory again."""
+        if isinstance(batch, pa.RecordBatch):
+            return self._own(batch)
+        if not self._copies or not is_tabular(batch):
+            return batch  # what is no table is refused where it becomes an event
+        return _copied(to_table(batch, f"{self.operator}.out"))
 
     def read(self, batch: pa.RecordBatch) -> Produced:
         """A batch that a source read."""
@@ -195,6 +219,33 @@ def _groups(batches: Sequence[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
 
 _JOINED = 1 << 30
 """Bytes that are joined into one batch at most: Arrow holds no more than 2 GiB of texts in one column of it."""
+
+
+def _is_mutable(batch: pa.RecordBatch) -> bool:
+    """Whether somebody could change it: true of NumPy arrays that can be written to, and also of what Arrow has just
+    computed, which can't be told apart. What comes from a log or a file is not."""
+    if not batch.num_columns:
+        return False
+    for buffer in batch.to_struct_array().buffers():  # noqa: SIM110 - any(...) takes as long as all the rest
+        if buffer is not None and buffer.is_mutable:
+            return True
+    return False
+
+
+def _has_dictionary(kind: Any) -> bool:
+    """Whether a type, or one inside it, is a dictionary."""
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return pa.types.is_dictionary(kind) or any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _copied(data: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, data.schema) as writer:
+        writer.write(data)
+    reader = pa.ipc.open_stream(sink.getvalue())
+    return reader.read_next_batch() if isinstance(data, pa.RecordBatch) else reader.read_all()
+
+
 _size = pa.ipc.get_record_batch_size
 _UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 

@@ -77,6 +77,7 @@ class Gathering:
             if self._over:
                 return False
             self._last = codec.encode(offset)
+            batch = self._instance.payloads.taken(batch)  # now: the source may fill its memory again
             self._batches.append(batch)
             self._rows += getattr(batch, "num_rows", 1)
             if self._apart or self._rows >= self._instance.rows:

@@ -40,6 +40,9 @@ class PlainPayloads:
     def schema_of(self, port: PortName) -> Any:
         return None
 
+    def taken(self, batch: Any) -> Any:
+        return batch
+
     def chunk(self, batches: Sequence[Any], rows: int) -> Sequence[Any]:
         return batches
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -68,3 +70,19 @@ def test_slices_of_a_large_batch_are_joined() -> None:
     batch = pa.record_batch({"blob": texts})
     (found,) = payloads(batch.schema).chunk([batch.slice(0, 1), batch.slice(1, 1)], 1000)
     assert found.num_rows == 2
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.dictionary(pa.int8(), pa.string()), pa.list_(pa.string())])
+def test_a_copy_is_equal(kind: pa.DataType) -> None:
+    class Own(ll.Operator[pa.RecordBatch, None]):
+        outputs = {"out": pa.schema([pa.field("v", kind)])}  # noqa: RUF012
+
+        def generate(self, inset: object, acc: pa.RecordBatch, ctx: object) -> Iterator[pa.RecordBatch]:
+            yield acc
+
+    batch = pa.record_batch({"v": pa.array([None, None], kind)})
+    p = ll.Pipeline("copies")
+    p.source("source", ll.sources.batches([batch])).apply("own", Own())
+    made = ArrowPayloads(p.graph().nodes[OperatorName("own")]).made("set", batch, ())
+    assert made.payload.equals(batch)
+    assert made.payload is not batch
