@@ -65,6 +65,7 @@ CHECKS = (
             "tests/unit/runtime/control/test_resume.py",
             "tests/unit/runtime/control/test_run.py",
             "tests/unit/runtime/lives/test_mistakes.py",
+            "tests/unit/runtime/lives/test_tries.py",
             "tests/unit/store/test_lmdb.py::test_another_boot_is_refused_for_process",
             "tests/unit/store/test_lmdb.py::test_journals_against_each_other",
         ),

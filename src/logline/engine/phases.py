@@ -44,6 +44,8 @@ class SetState:
     members: list[Member] = field(default_factory=list)
     came: Output | None = None
     """Of a set that is one event: the event as its sender has it; None for rows that are retried."""
+    spent: bool = False
+    """Whether a try of `generate` has failed, and may have used up the event state."""
 
     def name(self) -> InsetId:
         """The id, also of a set that is one event."""
@@ -424,6 +426,17 @@ class Phases:
             known = ", ".join(dict.fromkeys(repr(str(c.port)) for c in self.spec.inputs))
             raise BadName(f"ended({str(port)!r}): {type(self.op).__name__} has no such input port; it has {known}")
         return all(name in self.ended for name in channels)
+
+    def rebuild(self, serial: Serial, members: Iterable[Output]) -> None:
+        """The event state of a set anew, of exactly its members in the logged order (R5)."""
+        known = self.sets[serial]
+        known.acc, known.spent = None, False
+        for member, output in zip(known.members, members, strict=True):
+            event = self._event(member.channel, output)
+            try:
+                known.acc = self.op.update(known.name(), known.acc, event.with_note(member.note))
+            except USER_ERRORS as error:
+                raise UserError(failure_of(error), event.name) from error
 
     # ---- what is reported -----------------------------------------------------------------------------
 

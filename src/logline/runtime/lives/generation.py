@@ -148,6 +148,8 @@ class Generation:
     def failed(self, serial: Serial, error: BaseException) -> Result:
         """The result of a set whose user code raised; it says whether `retry` covers the exception."""
         self.raised(error)
+        if (known := self.phases.sets.get(serial)) is not None:
+            known.spent = True
         if self.suspects is not None:
             self.suspects.end(serial)
         retry_on = () if isinstance(error, KilledItsProcess) else self.retry_on

@@ -211,6 +211,10 @@ class Life(LogLife):
         assert self.runner is not None and self.phases is not None
         point(self.spec.name, "generate.inside")
         self.phases.now = self.clock()
+        for job in action.jobs:
+            known = self.phases.sets[job.serial]
+            if known.spent and not self.spec.stateless:  # another try: the one before may have consumed `acc`
+                self.phases.rebuild(job.serial, [self.pick(m.channel, [m.ssn])[0] for m in known.members])
         self.runner.start(action.jobs)
         return ()
 
