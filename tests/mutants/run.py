@@ -67,6 +67,7 @@ CHECKS = (
             "tests/unit/runtime/lives/test_mistakes.py",
             "tests/unit/runtime/lives/test_tries.py",
             "tests/unit/store/test_lmdb.py::test_another_boot_is_refused_for_process",
+            "tests/unit/store/test_lmdb.py::test_a_reader_finds_a_damaged_event_before_anybody_claims",
             "tests/unit/store/test_lmdb.py::test_journals_against_each_other",
         ),
         120,

@@ -100,6 +100,23 @@ def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
         LmdbStore(tmp_path)
 
 
+def test_a_reader_finds_a_damaged_event_before_anybody_claims(folder: Path) -> None:
+    data = folder / "journals" / "orders" / "data.mdb"
+    whole = data.read_bytes()
+    values = event(7).payload["n"].buffers()[1].to_pybytes()
+    at = whole.index(values)
+    while at >= 0:  # also in pages that are not used any more
+        whole = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+        at = whole.find(values)
+    data.write_bytes(whole)
+    reader = LmdbStore(folder).read(ORDERS)
+    assert [output.ssn for output in reader.pick(OUT, [Ssn(6), Ssn(8)])] == [6, 8]
+    with pytest.raises(LogError, match="the log is damaged: a row of 'events' is not as written"):
+        reader.pick(OUT, [Ssn(7)])
+    with pytest.raises(LogError, match="the log is damaged"):
+        reader.events(OUT, Ssn(0), limit=100, max_bytes=1 << 30)
+
+
 def damaged(folder: Path, rnd: random.Random) -> Iterator[str]:
     """Ways to damage the journal, each on a fresh copy."""
     data = folder / "journals" / "orders" / "data.mdb"

@@ -181,6 +181,7 @@ class Row(NamedTuple):
     def read(self, port: PortName, wanted: Sequence[int], schema: pa.Schema | None) -> list[Output]:
         """These events, with payload: copied, since user code may keep it and the map is used again. Writes that pass
         an event on come without."""
+        rows.check(event_key(port, self.first), self.raw)
         body, first = self._body, self.first
         heads = list(_ONE.iter_unpack(self.raw[_COUNT.size : body - self.more]))
         if self.schema == payloads.SAME:
@@ -295,6 +296,7 @@ def read_schema(txn: lmdb.Transaction, port: PortName, at: int) -> pa.Schema:
     raw = txn.get(schema_key(port, at))
     if raw is None:
         raise EngineError(f"the journal has no schema {at} of port {port!r}")
+    rows.check(schema_key(port, at), memoryview(raw))
     return pa.ipc.read_schema(pa.py_buffer(rows.unpack(raw)[2]))
 
 

@@ -3,8 +3,8 @@
     table (2 bytes of a digest of its name), parts of the key -> names among these parts, value; checksum
 
 Numbers are eight bytes that sort as they do. Names are hashed in keys (LMDB bounds their length) and stand in the
-value. Every value ends with a checksum, which is verified when a journal is claimed: a flipped byte is found before
-anything is made of it.
+value. Every value ends with a checksum. It is verified of all rows when a journal is claimed, and of events whenever
+they are read: a flipped byte is found before anything is made of it.
 """
 
 from __future__ import annotations
@@ -84,6 +84,26 @@ def unpack_all(raw: memoryview) -> Any:
     return _read_all(raw)
 
 
+def check(key: bytes, raw: memoryview) -> None:
+    """Raises unless the row is what was written, under its key."""
+    if not _is_whole(key, raw):
+        raise _damaged(key)
+
+
+def _is_whole(key: bytes, raw: memoryview) -> bool:
+    end = len(raw) - _SUM.size
+    if end < 0:
+        return False
+    return bool(_SUM.unpack_from(raw, end)[0] == xxh3_64_intdigest(raw[:end], xxh3_64_intdigest(key)))
+
+
+def _damaged(key: bytes) -> LogError:
+    return LogError(
+        f"the log is damaged: a row of {_NAMES.get(key[:2], 'no table')!r} is not as written. "
+        "Restore the log's folder from a copy, or begin with a fresh log"
+    )
+
+
 def verify(txn: lmdb.Transaction) -> None:
     """Raises unless every row is what was written, under its key, in order and found by it, and none is missing.
 
@@ -93,16 +113,8 @@ def verify(txn: lmdb.Transaction) -> None:
     with txn.cursor() as cursor:
         for found, raw in cursor:
             key = bytes(found)
-            end = len(raw) - _SUM.size
-            view = memoryview(raw)
-            whole = end >= 0 and _SUM.unpack_from(view, end)[0] == xxh3_64_intdigest(
-                view[:end], xxh3_64_intdigest(key)
-            )
-            if not whole or (count and key <= last) or txn.get(key) is None:
-                raise LogError(
-                    f"the log is damaged: a row of {_NAMES.get(key[:2], 'no table')!r} is not as written. "
-                    "Restore the log's folder from a copy, or begin with a fresh log"
-                )
+            if not _is_whole(key, memoryview(raw)) or (count and key <= last) or txn.get(key) is None:
+                raise _damaged(key)
             count, last = count + 1, key
     if count != txn.stat()["entries"]:
         raise LogError(
