@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +16,7 @@ from logline.errors import AnswerMismatch, EngineError, LogError, OptionError
 from logline.graph.durations import duration, shown
 from logline.graph.model import Retry
 from logline.graph.operator import Context
+from logline.runtime.lives.daemon_threads import DaemonThreads
 
 ENGINE_ERRORS = (LogError, AnswerMismatch, EngineError)
 """What a `ctx.call` inside the function may raise that is no failure of the row: a life that was fenced off
@@ -65,7 +65,7 @@ class Caller:
     def open(self) -> None:
         """Forgets the slots, threads and pace of the last life: a new life makes its own when it needs them."""
         self._slots: asyncio.Semaphore | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads: DaemonThreads | None = None
         self._next = 0.0
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class Caller:
             return await self._fn(row, ctx)
         # Always on a thread, also one at a time: the function may block, and its ctx.call must be able to.
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="map_rows")
+            self._threads = DaemonThreads(self._concurrency, "map_rows")
         threads = self._threads
         try:
             answer = await asyncio.get_running_loop().run_in_executor(threads, self._fn, row, ctx)

@@ -16,7 +16,6 @@ import inspect
 import threading
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import GeneratorType
 from typing import Any, Protocol
 
@@ -31,6 +30,7 @@ from logline.errors import KilledItsProcess, LogError
 from logline.graph.operator import BatchOperator, Made, Operator, Write, is_tabular
 from logline.names import ChannelName, InsetId, Serial
 from logline.runtime.lives.context import Gate, SetContext
+from logline.runtime.lives.daemon_threads import DaemonThreads
 from logline.runtime.lives.payloads import Payloads
 from logline.runtime.lives.suspects import Suspects
 
@@ -283,7 +283,7 @@ class ThreadRunner:
         self._generation = generation
         self._waits = _Waits()
         self._gate = _BlockingGate(self._waits, generation.report, announced=announced)
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix=f"generate-{generation.phases.spec.name}")
+        self._threads = DaemonThreads(concurrency, f"generate-{generation.phases.spec.name}")
         self._jobs: deque[do.Job] = deque()
         self._turn = threading.Lock()
 
