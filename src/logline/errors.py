@@ -122,6 +122,11 @@ class KilledItsProcess(LoglineError):
     """An input set that killed its process again and again; it is diverted or dropped like one that raised."""
 
 
+class Abandoned(BaseException):
+    """The life is over while its user code waits for an answer. Not an Exception, so that user code does not catch
+    it; the only thing that leaves user code and is not a failure of its own."""
+
+
 class EngineError(LoglineError):
     """A broken invariant of the engine itself: a bug in Logline, please report it."""
 

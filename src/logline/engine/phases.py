@@ -71,8 +71,10 @@ class Services:
     """The rows of an event on port `errors`."""
 
 
-USER_ERRORS = (Exception, SystemExit)
-"""What user code may raise: a script that was made a function may call `sys.exit`."""
+USER_ERRORS = (BaseException,)
+"""What user code may raise: anything. A script that was made a function calls `sys.exit`, a cancelled client raises
+`CancelledError`, a panic of a Rust library is no Exception. What is not caught where user code is called ends a
+thread or an event loop, and the set is waited for in vain."""
 
 
 class UserError(Exception):
@@ -86,7 +88,15 @@ class UserError(Exception):
 
 def failure_of(error: BaseException, retry_on: tuple[type[BaseException], ...] = ()) -> Failure:
     """An exception as text, without Logline's own frames, unless there are no others."""
-    return Failure(type(error).__name__, _loggable(str(error)), _loggable(told(error)), isinstance(error, retry_on))
+    try:
+        message = str(error)
+    except USER_ERRORS as other:  # __str__ is user code too
+        message = f"(it can't be shown: its __str__ raised {type(other).__name__})"
+    try:
+        trace = told(error)
+    except USER_ERRORS:
+        trace = message
+    return Failure(type(error).__name__, _loggable(message), _loggable(trace), isinstance(error, retry_on))
 
 
 def _loggable(text: str) -> str:
@@ -453,7 +463,7 @@ class Phases:
             return
         try:
             encoded = self.services.encode_state(self.state)
-        except Exception as error:
+        except USER_ERRORS as error:
             raise UserError(failure_of(StateError(f"its state can't be logged: {error}"))) from error
         if encoded != self._encoded:
             try:

@@ -12,15 +12,21 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from logline.errors import AnswerMismatch, EngineError, LogError, OptionError
+from logline.errors import Abandoned, AnswerMismatch, EngineError, LogError, OptionError
 from logline.graph.durations import duration, shown
 from logline.graph.model import Retry
 from logline.graph.operator import Context
 from logline.runtime.lives.daemon_threads import DaemonThreads
 
-ENGINE_ERRORS = (LogError, AnswerMismatch, EngineError)
+ENGINE_ERRORS = (LogError, AnswerMismatch, EngineError, Abandoned)
 """What a `ctx.call` inside the function may raise that is no failure of the row: a life that was fenced off
 must not drop or divert it, nor try again."""
+
+
+def cancelled(error: BaseException) -> bool:
+    """Whether this is the cancellation of the task that runs, and not one that user code raised by itself."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 class Slot:
@@ -91,7 +97,7 @@ class Caller:
             except ENGINE_ERRORS:
                 raise
             except self._retry.on as error:
-                # What is no Exception is the life's end (a cancellation, say), whatever `on` says.
+                # What is no Exception (a cancellation, say) is not tried again, whatever `on` says.
                 if attempt == self._retry.attempts or not isinstance(error, Exception):
                     raise
             await asyncio.sleep(wait)
@@ -128,7 +134,9 @@ class Caller:
         threads = self._threads
         try:
             answer = await asyncio.get_running_loop().run_in_executor(threads, self._fn, row, ctx)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            if not cancelled(error):
+                raise  # the function's own
             # Its thread goes on. The next try must not queue behind it: fresh threads for all that follow.
             threads.shutdown(wait=False)
             if self._threads is threads:

@@ -29,7 +29,7 @@ from logline.graph.operator import Batch, Context, Duration, Emit, Operator, Rej
 from logline.names import InsetId
 from logline.operators.checks import at_least_one
 from logline.operators.row_answers import Row, plain_answer
-from logline.operators.row_calls import ENGINE_ERRORS, Caller, Slot
+from logline.operators.row_calls import ENGINE_ERRORS, Caller, Slot, cancelled
 
 RowFn = Callable[[Row, Context[None]], Row | Awaitable[Row | None] | None]
 
@@ -38,7 +38,7 @@ RowFn = Callable[[Row, Context[None]], Row | Awaitable[Row | None] | None]
 class _Failed:
     """A row whose function raised, after all tries."""
 
-    error: Exception
+    error: BaseException
 
 
 class MapRows(Operator[Batch, None]):
@@ -122,7 +122,7 @@ class MapRows(Operator[Batch, None]):
             try:
                 kept: Row | None = await self._calls.ask(row, row_ctx, self._check)
                 return kept
-            except Exception:
+            except BaseException:
                 if self.on_error == "stop":
                     stop.set()  # before the slot is free, or another row would begin
                 raise
@@ -134,7 +134,9 @@ class MapRows(Operator[Batch, None]):
             return answer
         except ENGINE_ERRORS:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if cancelled(error):
+                raise
             if self.on_error == "drop":
                 ctx.count("dropped")
                 return None

@@ -53,6 +53,12 @@ class _OnStage(Hooks):
         self._stage.unlisten(driver)
 
 
+def _let_interrupts_through(error: BaseException) -> None:
+    """User code runs on the thread of the test: there a KeyboardInterrupt is somebody's Ctrl-C."""
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+
+
 class Stage:
     """Lives of one pipeline."""
 
@@ -102,6 +108,7 @@ class Stage:
             loop=self.loop.get,
             threads=False,
             stubs=self.stubs,
+            raised=_let_interrupts_through,
         )
         driver = self.lives[name] = live(instance, self.store, self._hooks, around)
         self._bells[driver] = self.store.on_bell(name, lambda: driver.arrive(on.Bell()))

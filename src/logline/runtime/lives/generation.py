@@ -26,7 +26,7 @@ from logline.engine.phases import USER_ERRORS, Phases, Services, SetState, failu
 from logline.engine.results import Produced, Result
 from logline.engine.sets import Answer, Member, own_id
 from logline.engine.spec import write_port
-from logline.errors import KilledItsProcess, LogError
+from logline.errors import Abandoned, KilledItsProcess, LogError
 from logline.graph.operator import BatchOperator, Made, Operator, Write, is_tabular
 from logline.names import ChannelName, InsetId, Serial
 from logline.runtime.lives.context import Gate, SetContext
@@ -38,10 +38,6 @@ Key = tuple[Serial, int, int]
 Task = tuple[InsetId, SetState]
 """The set that is generated, with its id."""
 Report = Callable[[on.Stimulus], None]
-
-
-class Abandoned(BaseException):
-    """The life is over while user code waits for an answer; not an Exception, so that it is not caught there."""
 
 
 class GenerationRunner(Protocol):
@@ -119,6 +115,7 @@ class Generation:
                 member = Member(channel, event.ssn)
                 made.append([of_one(event, member, one) for one in each(event.payload)])
         except USER_ERRORS as error:
+            self.raised(error)
             failure = failure_of(error, self.retry_on)
         first, rest = self.phases.applied(run, len(made))
         return on.Applied(first, made, rest, failure)
@@ -371,9 +368,9 @@ class AsyncRunner:
                 outputs = [generation.payloads.made(task[0], one, task[1].members) async for one in made]
             else:
                 outputs = generation.collect(task, made)
-        except (Abandoned, asyncio.CancelledError):
-            return
         except USER_ERRORS as error:
+            # Once it is closed, what comes is its own doing: tasks are cancelled, waiting calls abandoned. Before
+            # that a cancellation is user code's, like any other error.
             if not self._waits.closed:
                 generation.report(on.Generated([generation.failed(job.serial, error)]))
         else:

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
+from logline.engine.phases import USER_ERRORS
 from logline.engine.spec import InstanceSpec
 from logline.errors import PipelineFailed
 from logline.names import InstanceName
@@ -332,7 +333,7 @@ class InlineEngine:
         try:
             if op is not None:
                 op.close()
-        except Exception:
+        except USER_ERRORS:
             logger.warning("%s.close() failed in a restart", driver.name, exc_info=True)
 
     def fail(self, error: PipelineFailed) -> None:

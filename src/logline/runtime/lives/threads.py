@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+logger = logging.getLogger("logline")
 
 
 class WorkThread(Generic[T]):
@@ -38,13 +40,19 @@ class EventLoopThread:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self._stopping = False
         self.thread = threading.Thread(target=self._run, name="logline-async", daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
         loop = self.loop
         asyncio.set_event_loop(loop)
-        loop.run_forever()
+        while not self._stopping:
+            try:
+                loop.run_forever()
+            except BaseException:  # asyncio lets SystemExit of any task of user code through to here
+                # It is the task's result too: whoever awaits the task gets it.
+                logger.warning("a task on the event loop of async operators ended it; it goes on", exc_info=True)
         pending = asyncio.all_tasks(loop)
         for task in pending:
             task.cancel()
@@ -54,6 +62,7 @@ class EventLoopThread:
 
     def stop(self) -> None:
         """Cancels what still runs there."""
+        self._stopping = True
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 
