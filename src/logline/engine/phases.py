@@ -77,6 +77,22 @@ USER_ERRORS = (BaseException,)
 thread or an event loop, and the set is waited for in vain."""
 
 
+def counted(metric: str, n: Any) -> int:
+    """What `ctx.count` was given as a plain number, which every report can carry: NumPy's count too.
+
+    >>> import numpy
+    >>> counted("rows", numpy.int64(3))
+    3
+    """
+    try:
+        whole = int(n)
+    except (TypeError, ValueError, OverflowError):
+        whole = None
+    if whole is None or whole != n or not isinstance(metric, str):
+        raise TypeError(f"ctx.count({metric!r}, {n!r}): give a name and a whole number")
+    return whole
+
+
 class UserError(Exception):
     """User code failed where stopping is all that is left; carries the failure as text."""
 
@@ -162,7 +178,7 @@ class PhaseContext(Context[Any]):
         return self._phases.has_ended(PortName(port))
 
     def count(self, metric: str, n: int = 1) -> None:
-        self._phases.services.count(metric, n)
+        self._phases.services.count(metric, counted(metric, n))
 
 
 class Phases:

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from logline.errors import PipelineFailed
 from logline.names import InstanceName
-from logline.runtime.status import Status
+from logline.runtime.status import Phase, Status
 from logline.store.seam import Lease
 
 
@@ -15,6 +15,7 @@ class Engine(Protocol):
     """Executes the pipeline of one run."""
 
     lease: Lease | None
+    phase: Phase
     error: PipelineFailed | None
 
     def run(self) -> None:

@@ -10,7 +10,6 @@ goes on. This works the same with every engine. A bell wakes the listener; one t
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -48,15 +47,18 @@ class RemoteControl:
         self._instances = instances
         self._box = store.mail(DRIVER)
         self._bell = threading.Event()
-        self._over = False
+        self._over = self._broken = False
         self._unlisten = store.on_bell(DRIVER, self._bell.set)
         self._thread = threading.Thread(target=self._listen, name="logline-orders", daemon=True)
         self._thread.start()
 
     def _listen(self) -> None:
         while not self._over:
-            for command in RUN_COMMANDS.understood(self._box.receive(), "another process"):
-                self._obey(command)
+            try:
+                for command in RUN_COMMANDS.understood(self._box.receive(), "another process"):
+                    self._obey(command)
+            except Exception as error:  # a full disk, a folder that is gone: the engine sees to those
+                self._complain(error)
             if time.monotonic() - self._noted >= LOOK:
                 self._note()
             self._bell.wait(LOOK)
@@ -65,9 +67,18 @@ class RemoteControl:
     def _note(self) -> None:
         self._noted = time.monotonic()
         lease = self._engine.lease
-        with contextlib.suppress(OSError):  # a full disk is the business of those who have to write
+        try:
             if lease is not None and lease.held():  # one that was taken over has nothing to say any more
                 note_status(self._store, lease.run, os.getpid(), self._engine.status())
+        except OSError:
+            pass  # a full disk is the business of those who have to write
+        except Exception as error:
+            self._complain(error)
+
+    def _complain(self, error: Exception) -> None:
+        if not self._broken:
+            self._broken = True
+            logger.warning("commands of other processes may not be heard: %s. The run goes on", error)
 
     def _obey(self, command: RunCommand) -> None:
         match command:
@@ -107,6 +118,8 @@ class RemoteControl:
         self._over = True
         self._bell.set()
         self._thread.join()
-        self._unlisten()
-        self._note()
-        self._box.drop()
+        try:
+            self._unlisten()
+        finally:
+            self._note()
+            self._box.drop()

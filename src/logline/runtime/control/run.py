@@ -9,14 +9,16 @@ Leaving the `with` stops the pipeline; its log stays, and another run on the log
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Mapping
+import traceback
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 import pyarrow as pa
 
-from logline.errors import BadName, LogError
+from logline.errors import BadName, LogError, PipelineFailed
 from logline.graph.durations import duration
 from logline.graph.model import Graph
 from logline.graph.operator import Duration
@@ -29,6 +31,8 @@ from logline.runtime.control.remote_control import RemoteControl
 from logline.runtime.lives.instances import Instance, of_operator
 from logline.runtime.log.log import Log, kept_writes
 from logline.runtime.status import OperatorStatus, Status, logged_status
+
+logger = logging.getLogger("logline")
 
 
 class Run:
@@ -65,17 +69,31 @@ class Run:
             threading.Thread(target=self._work, args=(engine,), name=f"logline {graph.name}", daemon=True).start()
 
     def _work(self, engine: Engine) -> None:
+        """Runs the engine, and closes what is beside it. Whatever goes wrong, the run is over in the end: nobody
+        waits in vain, and the lease is free."""
         store, to = self.log.store, self._openlineage
-        remote = RemoteControl(engine, store, self._instances)
-        exporter = None if to is None else export(to, self._graph, self._instances, store, self.log.url, engine)
+        closing: list[Callable[[], None]] = []
         try:
+            try:
+                closing.append(RemoteControl(engine, store, self._instances).close)
+                if to is not None:
+                    exporter = export(to, self._graph, self._instances, store, self.log.url, engine)
+                    if exporter is not None:
+                        closing.append(exporter.close)
+            except BaseException:
+                engine.abandon()  # it closes what it has when it runs
+                engine.run()
+                raise
             engine.run()
+        except BaseException as error:
+            engine.phase = "failed"
+            if engine.error is None:
+                engine.error = PipelineFailed(f"the engine failed: {error}", traceback=traceback.format_exc())
         finally:
-            remote.close()
-            if exporter is not None:
-                exporter.close()
             if engine.lease is not None:
-                engine.lease.release()
+                closing.append(engine.lease.release)
+            for close in closing:
+                _call(close)
             self._over.set()
 
     def __enter__(self) -> Run:
@@ -212,6 +230,14 @@ class Run:
             )
         instances = [one.spec.name for one in of_operator(self._instances, OperatorName(name))]
         return kept_writes(self.log.store, instances, TargetName(target))
+
+
+def _call(close: Callable[[], None]) -> None:
+    """What fails to close must not keep the rest from it."""
+    try:
+        close()
+    except BaseException:
+        logger.warning("a run did not close as it should; what is logged stays logged", exc_info=True)
 
 
 _SLICE = 0.1

@@ -161,15 +161,17 @@ class Supervisor:
             while self.phase in ("running", "draining"):
                 self._take_events()
                 self._look_around()
-        except Exception as error:
+        except BaseException as error:
+            self.phase = "failed"
             if self.error is None:
-                self.phase = "failed"
                 self.error = PipelineFailed(
                     f"the engine failed: {type(error).__name__}: {error}", traceback=traceback.format_exc()
                 )
         finally:
-            self._close_tenants()
-            self._closing()
+            try:
+                self._close_tenants()
+            finally:
+                self._closing()
 
     def _take_events(self) -> None:
         """All that have come: a report that waits here is no silence."""

@@ -15,7 +15,7 @@ from typing import assert_never
 
 from logline.graph.shipping import ship
 from logline.runtime.hosts.seam import Ended, Group, Hear
-from logline.runtime.hosts.worker import HEARTBEAT, carry_out, end_of
+from logline.runtime.hosts.worker import Heartbeat, carry_out, end_of
 from logline.runtime.lives.inline import InlineEngine
 from logline.runtime.messages.commands import WorkerCommand
 from logline.runtime.messages.notes import GroupStatus
@@ -53,14 +53,19 @@ class ThreadTenant:
         self._thread.start()
 
     def _run(self) -> None:
-        engine = self._engine
-        beat = threading.Thread(target=self._beat, name="logline-beat", daemon=True)
+        heart = Heartbeat(self._report, self._over)
+        beat = threading.Thread(target=heart.run, name="logline-beat", daemon=True)
         beat.start()
         self._hear(Started(os.getpid()))
-        engine.run()
-        self._over.set()
-        beat.join()
-        self._report()
+        try:
+            self._engine.run()
+        except BaseException as error:  # as it closed
+            self._ended(Ended(how=f"failed: {error}"))
+            raise
+        finally:
+            self._over.set()
+            beat.join()
+        heart.report()
         self._ended(self._end())
 
     def _end(self) -> Ended:
@@ -73,10 +78,6 @@ class ThreadTenant:
                 return Ended(over=way)
             case end:
                 assert_never(end)
-
-    def _beat(self) -> None:
-        while not self._over.wait(HEARTBEAT):
-            self._report()
 
     def _report(self) -> None:
         status, quiet = self._engine.status(), self._engine.drained()

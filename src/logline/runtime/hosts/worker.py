@@ -55,6 +55,30 @@ class _Forward(logging.Handler):
         self._say(LogLine(record.name, record.levelno, record.getMessage()))
 
 
+class Heartbeat:
+    """Makes a report every so often. One that fails (a full disk, a folder that is gone) is told once and does not
+    end it: the supervisor would kill a life for its silence that can still work, or say itself why it can't."""
+
+    def __init__(self, report: Callable[[], None], over: threading.Event) -> None:
+        self._report = report
+        self._over = over
+        self._told = False
+
+    def run(self) -> None:
+        """Until the life is over."""
+        while not self._over.wait(HEARTBEAT):
+            self.report()
+
+    def report(self) -> None:
+        """One report; never raises."""
+        try:
+            self._report()
+        except Exception as error:
+            if not self._told:
+                self._told = True
+                logging.getLogger("logline").warning("the status of a life can't be written: %s. It goes on", error)
+
+
 def carry_out(engine: InlineEngine, command: WorkerCommand) -> None:
     """Has the engine do what a command says."""
     match command:
@@ -141,11 +165,9 @@ def work(
             known = GroupStatus(os.getpid(), status.phase, status.operators, quiet, time.time(), task)
             store.put_status(group, encode(known))
 
-        def beat() -> None:
-            while not over.wait(HEARTBEAT):
-                report()
+        beat = Heartbeat(report, over)
 
-        heartbeat = threading.Thread(target=beat, name="logline-beat", daemon=True)
+        heartbeat = threading.Thread(target=beat.run, name="logline-beat", daemon=True)
         heartbeat.start()
         unhear = obey(engine)
         try:
@@ -155,7 +177,7 @@ def work(
             over.set()
             heartbeat.join()
             unhear()
-        report()
+        beat.report()
         return end_of(engine)
     finally:
         logger.removeHandler(forward)

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from logline.engine import codec
-from logline.engine.phases import Phases, Services
+from logline.engine.phases import Phases, Services, counted
 from logline.engine.sets import Answer, Member
 from logline.errors import AnswerMismatch, CodecError
 from logline.graph.authored import module_of
@@ -134,7 +134,7 @@ class SetContext(Context[Any]):
         return self._phases.has_ended(PortName(port))
 
     def count(self, metric: str, n: int = 1) -> None:
-        self._services.count(metric, n)
+        self._services.count(metric, counted(metric, n))
 
     # ---- calls ----------------------------------------------------------------------------------------
 

@@ -221,8 +221,10 @@ class LifeDriver(Generic[L]):
         self.over = why
         for thread in self._threads.values():
             thread.stop()
-        self.life.close(in_order=why in IN_ORDER)
-        self.hooks.ended(self, why)
+        try:
+            self.life.close(in_order=why in IN_ORDER)
+        finally:
+            self.hooks.ended(self, why)
 
     # ---- user code ------------------------------------------------------------------------------------
 

@@ -78,8 +78,10 @@ class _OnLoop(Hooks):
 
     def ended(self, driver: LifeDriver[Any], why: str) -> None:
         """Writes the story of the life, if it keeps one, and ends the listening for its bell."""
-        write_story(self._engine.store, driver.name, driver.machine, why)
-        self._engine.note_ended(driver)
+        try:
+            write_story(self._engine.store, driver.name, driver.machine, why)
+        finally:
+            self._engine.note_ended(driver)
 
 
 class InlineEngine:
@@ -178,8 +180,8 @@ class InlineEngine:
                     if self.phase in ("running", "draining"):
                         self.wait()
         except BaseException as error:
+            self.phase = "failed"
             if self.error is None:
-                self.phase = "failed"
                 self.error = PipelineFailed(f"the engine failed: {error}", traceback=traceback.format_exc())
         finally:
             self._close()
@@ -279,7 +281,9 @@ class InlineEngine:
 
     def unlisten(self, driver: LifeDriver[Life]) -> None:
         """Ends the listening for the bell of a life."""
-        self._bells.pop(driver)[1]()
+        found = self._bells.pop(driver, None)
+        if found is not None:  # else it could not be hung up again: the folder of the log is gone
+            found[1]()
 
     def look_at_read(self, driver: LifeDriver[Life]) -> None:
         """Takes over what a read has got while its source blocks, now or when that is due."""
@@ -365,7 +369,10 @@ class InlineEngine:
 
     def _close(self) -> None:
         for driver in self.drivers.values():
-            driver.end("fenced" if self.phase == "failed" else "stopped")
+            try:
+                driver.end("fenced" if self.phase == "failed" else "stopped")
+            except Exception:  # the others have to end too
+                logger.warning("the life of %s did not end as it should", driver.name, exc_info=True)
         self._incoming.close()
         if self._async is not None:
             self._async.stop()

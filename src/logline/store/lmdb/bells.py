@@ -92,10 +92,14 @@ class BellSocket:
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # of a life that is over
-        self._socket.bind(path)
-        self._inode = os.stat(path).st_ino
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # of a life that is over
+            self._socket.bind(path)
+            self._inode = os.stat(path).st_ino
+        except OSError:
+            self._socket.close()
+            raise
 
     def fileno(self) -> int:
         """The socket's descriptor: readable when the bell has rung."""

@@ -103,6 +103,8 @@ class LmdbLease:
             holder = read_json(self._note)
             if holder is not None and not takeover and _locked(folder / f"lease.{holder['run']}"):
                 raise LogInUse(f"the log {folder} is in use by run {holder['run']} (process {holder['pid']})")
+            if holder is not None:
+                _say_taken(folder / f"lease.{holder['run']}", run)
             self._file: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
             write_aside(self._note, {"run": run, "pid": os.getpid()})
@@ -112,20 +114,39 @@ class LmdbLease:
             _clear_away(folder)
 
     def held(self) -> bool:
-        """Whether no other run has taken it."""
-        return self._file is not None and (read_json(self._note) or {}).get("run") == self.run
+        """Whether no other run has taken it. LogError if there is no log any more."""
+        if self._file is None:
+            return False
+        holder = read_json(self._note)
+        if holder is None and not os.fstat(self._file).st_size:
+            raise LogError(f"the log is gone: somebody has removed {self._note.parent} while a run used it")
+        return (holder or {}).get("run") == self.run
 
     def release(self) -> None:
         """Gives the lease up, so that another run can begin."""
         if self._file is None:
             return
-        with _turn(self._note.with_name("lease")):
-            if self.held():
-                self._note.unlink(missing_ok=True)
-            self._path.unlink(missing_ok=True)
+        try:
+            with contextlib.suppress(FileNotFoundError), _turn(self._note.with_name("lease")):
+                if (read_json(self._note) or {}).get("run") == self.run:
+                    self._note.unlink(missing_ok=True)
+                self._path.unlink(missing_ok=True)
+                self._let_go()
+                _clear_away(self._note.parent)
+        finally:
+            self._let_go()  # also of a log that is gone
+
+    def _let_go(self) -> None:
+        if self._file is not None:
             os.close(self._file)
             self._file = None
-            _clear_away(self._note.parent)
+
+
+def _say_taken(path: Path, by: str) -> None:
+    """Writes into the lock of a run that is taken over. That run has the file open: it can tell this from a log
+    that is gone."""
+    with contextlib.suppress(FileNotFoundError), path.open("r+") as file:
+        file.write(by)
 
 
 def _clear_away(folder: Path) -> None:
