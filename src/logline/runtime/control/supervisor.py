@@ -161,6 +161,8 @@ class Supervisor:
             while self.phase in ("running", "draining"):
                 self._take_events()
                 self._look_around()
+            if self.phase == "finished":
+                self._sweep()  # one that left before its receivers had taken anything has collected nothing
         except BaseException as error:
             self.phase = "failed"
             if self.error is None:
@@ -308,10 +310,14 @@ class Supervisor:
             self._tell(Stop())
         if now - self._swept > 1.0:
             self._swept = now
-            for worker in done:
-                for instance in worker.group.instances.values():
-                    if instance.spec.collect and self.store.read(instance.spec.name).image().left:
-                        sweep(instance.spec, self.store)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """R12: for those that have left, the holder of the lease collects."""
+        for worker in self.workers.values():
+            for instance in worker.group.instances.values() if worker.over is not None else ():
+                if instance.spec.collect and self.store.read(instance.spec.name).image().left:
+                    sweep(instance.spec, self.store)
 
     def _drained(self) -> bool:
         """Every process is quiet, and nobody has anything to take. Reports are old: a process that was quiet may have
