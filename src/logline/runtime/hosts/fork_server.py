@@ -30,6 +30,7 @@ from logline.runtime.hosts.parent import call_process, die_with_parent, new_chan
 from logline.runtime.hosts.piped_worker import serve
 from logline.runtime.messages.forks import FORK_REQUESTS, Exited, Fork, ForkAnswer, Forked, Kill, NotForked
 from logline.runtime.messages.wire import encode
+from logline.store.descriptors import own
 
 _ALWAYS = ("lmdb", "pyarrow.compute", "logline.runtime.hosts.worker")
 
@@ -39,6 +40,7 @@ class ForkServer:
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
+        own(line.fileno())
         self._poll = select.poll()
         self._poll.register(line, select.POLLIN)
         self._children: dict[int, tuple[int, int]] = {}
@@ -89,6 +91,10 @@ class ForkServer:
         number, pid = self._children.pop(end)
         self._poll.unregister(end)
         os.close(end)
+        # What its user code has forked and left behind is of its session, and goes with it: nobody else would end it,
+        # and it may still act as if the life were not over. The group's number is not free until the wait.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         self._say(Exited(number, os.waitstatus_to_exitcode(status)))
 

@@ -1,6 +1,7 @@
 """The local host: runs each group as a process on this machine, which the fork server forks.
 
-The driver sees the death of a process at once: its report pipe ends.
+The driver learns of the death of a process from the fork server, whose child it is. The end of its report pipe says
+less: a process that user code has forked may hold the pipe open.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from logline.runtime.messages.commands import Begin, WorkerCommand
 from logline.runtime.messages.forks import FORK_ANSWERS, Exited, Fork, Forked, Kill, NotForked
 from logline.runtime.messages.reports import REPORTS_AND_END, End, Failed, LogLine, Over, Started, StatusReport
 from logline.runtime.messages.wire import encode
+from logline.store.descriptors import disown, own
 
 logger = logging.getLogger("logline")
 PATIENCE = 5.0
@@ -68,6 +70,7 @@ class _ForkLine:
 
     def __init__(self) -> None:
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own(self._line.fileno())
         warm = [name for name in WARM if name in sys.modules]
         with theirs:
             self._server = subprocess.Popen(
@@ -120,6 +123,7 @@ class _ForkLine:
                     assert_never(answer)
         self._server.wait()
         with self._lock:
+            disown(self._line.fileno())
             self._line.close()
             self.over = True
             born = list(self._born)
@@ -147,6 +151,9 @@ class ProcessTenant:
         self._group = begin.group
         self._how = ""
         self._gone = threading.Event()
+        self._going = threading.Lock()
+        self._no_more = own(os.eventfd(0, os.EFD_CLOEXEC))
+        """Readable when the process is gone."""
         commands_in, commands_out = os.pipe()
         reports_in, reports_out = os.pipe()
         self._speaker = Speaker(commands_out)
@@ -158,7 +165,9 @@ class ProcessTenant:
     def _attend(self, begin: Begin, reports: int, hear: Hear, ended: Callable[[Ended], None]) -> None:
         self._speaker.say(begin)
         last: End | None = None
-        for message in REPORTS_AND_END.understood(listen(reports), f"the process of group {self._group}"):
+        for message in REPORTS_AND_END.understood(
+            listen(reports, self._no_more), f"the process of group {self._group}"
+        ):
             match message:
                 case Started() | StatusReport() | LogLine():
                     hear(message)
@@ -168,15 +177,20 @@ class ProcessTenant:
                     assert_never(message)
         os.close(reports)
         self._gone.wait()
+        with self._going:
+            disown(self._no_more)
+            os.close(self._no_more)
         self._speaker.close()
         ended(outcome(last) if last is not None else Ended(how=self._how))
 
     def gone(self, how: str) -> None:
         """Notes that there is no process, or no more. Only the first call counts."""
-        if not self._gone.is_set():
-            self.pid = None
-            self._how = how
-            self._gone.set()
+        with self._going:
+            if not self._gone.is_set():
+                self.pid = None
+                self._how = how
+                os.eventfd_write(self._no_more, 1)
+                self._gone.set()
 
     def tell(self, command: WorkerCommand) -> None:
         """Writes the command to the process's pipe."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from logline.names import BellName
+from logline.store.descriptors import disown, own
 
 
 class Bells:
@@ -92,12 +93,14 @@ class BellSocket:
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
+        own(self._socket.fileno())
         try:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)  # of a life that is over
             self._socket.bind(path)
             self._inode = os.stat(path).st_ino
         except OSError:
+            disown(self._socket.fileno())
             self._socket.close()
             raise
 
@@ -123,6 +126,7 @@ class BellSocket:
         if self.hangs():  # not the one of a newer listener; asked before the inode can be another file's
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
+        disown(self._socket.fileno())
         self._socket.close()
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import lmdb
 
 from logline.errors import LogError
+from logline.store.descriptors import disown, own
 
 _NO_ROOM = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO))
 """How LMDB says that a write did not go through; a short write is an input/output error to it."""
@@ -111,7 +112,7 @@ class Environment:
             self._owners += 1
             if self._owner is not None:
                 return
-            file = os.open(self.path / "owner", os.O_RDWR | os.O_CREAT, 0o600)
+            file = own(os.open(self.path / "owner", os.O_RDWR | os.O_CREAT, 0o600))
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -125,14 +126,18 @@ class Environment:
         """The journal is not written from here any more."""
         with self._owning:
             self._owners -= 1
-            if self._owners == 0 and self._owner is not None:
-                os.close(self._owner)
-                self._owner = None
+            if self._owners == 0:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        if self._owner is not None:
+            disown(self._owner)
+            os.close(self._owner)
+            self._owner = None
 
     def close(self) -> None:
         """Only when nobody in this process uses it."""
-        if self._owner is not None:
-            os.close(self._owner)
+        self._let_go()
         self._env.close()
 
 

@@ -25,6 +25,7 @@ from logline.errors import LogError, LogInUse
 from logline.graph.record import from_plain, to_plain
 from logline.names import BellName, BoxName, InstanceName, LogId
 from logline.store.channels import HandOver
+from logline.store.descriptors import disown, own
 from logline.store.encoding import FORMAT
 from logline.store.lmdb.bells import Bells, BellSocket, clear
 from logline.store.lmdb.crash_hints import FileCrashHint
@@ -105,7 +106,7 @@ class LmdbLease:
                 raise LogInUse(f"the log {folder} is in use by run {holder['run']} (process {holder['pid']})")
             if holder is not None:
                 _say_taken(folder / f"lease.{holder['run']}", run)
-            self._file: int | None = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._file: int | None = own(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             fcntl.flock(self._file, fcntl.LOCK_EX)
             write_aside(self._note, {"run": run, "pid": os.getpid()})
             for stale in folder.glob("lease.*"):
@@ -138,6 +139,7 @@ class LmdbLease:
 
     def _let_go(self) -> None:
         if self._file is not None:
+            disown(self._file)
             os.close(self._file)
             self._file = None
 
