@@ -55,6 +55,10 @@ class Batches(Source):
         if not callable(data):
             self._data = [self._batch(table) for table in data]  # what is wrong with a list shows at once
 
+    def __deepcopy__(self, memo: object) -> Batches:
+        """Itself: nothing in it changes, and its tables may be large."""
+        return self
+
     def read(self, partition: str, offset: Any) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Goes on after the first `offset` tables."""
         done = 0 if offset is None else int(offset)

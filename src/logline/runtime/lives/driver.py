@@ -125,6 +125,9 @@ class LifeDriver(Generic[L]):
         self._claiming = False
         """Whether a claim is on another thread."""
         self._after_claim: list[Callable[[], None]] = []
+        self._writing = 0
+        """Writes on another thread."""
+        self._after_write: list[Callable[[], None]] = []
         self._away = hooks.away
         self.life = make(self)
         self.machine: Machine = self.life.machine
@@ -198,6 +201,8 @@ class LifeDriver(Generic[L]):
         if isinstance(stimulus, Returned):
             if isinstance(stimulus.action, do.ClaimJournal):
                 self._claim_returned()
+            elif isinstance(stimulus.action, do.WriteOut):
+                self._write_returned()
             if self.over is None:
                 if stimulus.error:
                     raise EngineError(stimulus.error)
@@ -267,6 +272,8 @@ class LifeDriver(Generic[L]):
             thread = self._threads[name] = WorkThread(f"logline-{name}-{self.name}", self._work_away)
         if isinstance(action, do.ClaimJournal):
             self._claiming = True
+        elif isinstance(action, do.WriteOut):
+            self._writing += 1
         thread.put(action)
 
     def _work_away(self, action: do.Action) -> None:
@@ -290,6 +297,21 @@ class LifeDriver(Generic[L]):
         calls, self._after_claim = self._after_claim, []
         for call in calls:
             call()
+
+    def when_written(self, call: Callable[[], None]) -> None:
+        """Calls it once no write is under way. A kill would have ended one; here it goes on, and a target could see
+        it and the same write of the next life at once (R8)."""
+        if self._writing:
+            self._after_write.append(call)
+        else:
+            call()
+
+    def _write_returned(self) -> None:
+        self._writing -= 1
+        if not self._writing:
+            calls, self._after_write = self._after_write, []
+            for call in calls:
+                call()
 
     def threads(self) -> list[WorkThread[do.Action]]:
         """The threads it has begun."""

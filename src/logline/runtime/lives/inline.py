@@ -16,8 +16,6 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -28,6 +26,7 @@ from logline.engine.spec import InstanceSpec
 from logline.errors import PipelineFailed
 from logline.names import InstanceName
 from logline.runtime.lives.arrivals import Arrivals
+from logline.runtime.lives.copies import Pristine
 from logline.runtime.lives.driver import Hooks, LifeDriver, blocking, failed, live
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.life import Life, Surroundings, wall_clock
@@ -45,6 +44,8 @@ POLL = 1_000_000
 """Microseconds until an idle instance looks around without a bell: what a lost bell costs."""
 GRACE = 2.0
 """Seconds that the end of a run waits for user code on other threads."""
+PATIENCE = 10_000_000
+"""Microseconds that a restart waits for a write of the life before."""
 TURN = 32
 """Actions and stimuli of one life before it is another's turn."""
 
@@ -120,8 +121,8 @@ class InlineEngine:
         self._threads: list[threading.Thread] = []
         self._left_seen = 0
         self._looked = wall_clock()
-        self._pristine = {name: deepcopy(p.op) for name, p in instances.items()}
-        """What a life begins with after a crash: an operator that no earlier life has touched."""
+        self._pristine = {name: Pristine(p) for name, p in instances.items()}
+        """What a life begins with after a crash: the user's objects as no earlier life has touched them."""
         suspects = watch(store, (p.spec for p in instances.values()), life)
         self.drivers = {name: self._live(p, suspects.get(name)) for name, p in instances.items()}
 
@@ -319,11 +320,20 @@ class InlineEngine:
         if old.over is None:
             old.end("fenced")
             self._let_go(old)
-        old.when_claimed(lambda: self._begin_again(old, done))
+        begun = False
+
+        def begin() -> None:
+            nonlocal begun
+            if not begun:
+                begun = True
+                old.when_claimed(lambda: self._begin_again(old, done))
+
+        old.when_written(begin)
+        if not begun:  # a write that hangs may be why it is restarted
+            self.at(wall_clock() + PATIENCE, begin)
 
     def _begin_again(self, old: LifeDriver[Life], done: Callable[[], None]) -> None:
-        fresh = replace(old.life.instance, op=deepcopy(self._pristine[old.name]))
-        driver = self.drivers[old.name] = self._live(fresh)
+        driver = self.drivers[old.name] = self._live(self._pristine[old.name].renew(old.life.instance))
         self._restarts[old.name] += 1
         driver.begin()
         if self._told is not None:
