@@ -52,7 +52,12 @@ class _Forward(logging.Handler):
         self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._say(LogLine(record.name, record.levelno, record.getMessage()))
+        try:
+            text = record.getMessage()
+        except Exception:
+            self.handleError(record)  # as every handler: a format that does not fit is no failure of the operator
+            return
+        self._say(LogLine(record.name, record.levelno, text))
 
 
 class Heartbeat:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import cloudpickle
 import pyarrow as pa
+import pytest
 
 import logline as ll
-from logline.runtime.hosts.worker import work
+from logline.runtime.hosts.worker import _Forward, work
 from logline.runtime.lives.instances import instances_of
-from logline.runtime.messages.reports import Over, Report, Started
+from logline.runtime.messages.reports import LogLine, Over, Report, Started
 from logline.store.address import open_store
 from logline.store.lmdb import environment
 
@@ -49,3 +50,13 @@ def test_nothing_of_a_life_stays_in_its_process(tmp_path: Path) -> None:
     assert end == Over("finished")
     assert Started(os.getpid()) in said
     assert settings() == before
+
+
+def test_a_log_line_whose_format_does_not_fit_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    said: list[object] = []
+    logger = logging.Logger("op")
+    logger.addHandler(_Forward(said.append))
+    logger.warning("%d rows", "three")
+    logger.warning("%d rows", 3)
+    assert said == [LogLine("op", logging.WARNING, "3 rows")]
+    assert "Logging error" in capsys.readouterr().err
