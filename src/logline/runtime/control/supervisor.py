@@ -22,6 +22,7 @@ from typing import Literal, assert_never
 from logline.errors import PipelineFailed
 from logline.names import InstanceName, Ssn
 from logline.runtime.hosts.seam import Ended, Group, Host, Tenant
+from logline.runtime.lives.suspects import pardon
 from logline.runtime.lives.sweeping import sweep
 from logline.runtime.messages.commands import Drain, Stop, WorkerCommand
 from logline.runtime.messages.reports import LogLine, Report, Started, StatusReport
@@ -70,6 +71,10 @@ class Worker:
     """How far the group had come when it died last."""
     slowness: int = 1
     """How many times as long as others it may be silent."""
+    asked: bool = False
+    """Whether somebody has asked for the death of this life."""
+    fenced: bool = False
+    """Whether it was fenced off last, which counts as a crash unless a restart comes for it."""
     retry_at: float | None = None
     over: str | None = None
 
@@ -128,7 +133,11 @@ class Supervisor:
 
         def kill() -> None:
             worker = self._worker_of(instance)
+            if worker.fenced:  # by a retry of an error, for which this restart is
+                worker.fenced = False
+                worker.crashes = max(worker.crashes - 1, 0)
             if worker.tenant is not None:
+                worker.asked = True
                 worker.tenant.kill()
             done()
 
@@ -186,6 +195,7 @@ class Supervisor:
         worker.lives += 1
         worker.begun = worker.quiet = worker.hangs = False
         worker.retry_at = None
+        worker.asked = False
         worker.patience = PATIENCE
         worker.started = worker.heard = time.monotonic()
         life = worker.lives
@@ -235,11 +245,17 @@ class Supervisor:
             logger.info("group %s was fenced off and ended", worker.group)
             worker.over = "stopped"
         elif self._count(worker, "was fenced off by a stray copy of itself" if ended.over else ended.how):
+            worker.fenced = ended.over == "fenced"
             worker.retry_at = time.monotonic() + back_off(worker.crashes)
 
     def _count(self, worker: Worker, how: str) -> bool:
-        """One more death; False if that was one too many."""
+        """One more death; False if that was one too many. One that somebody has asked for is no crash, and no set is
+        to blame for it."""
         worker.restarts += 1
+        if worker.asked:
+            worker.asked = False
+            pardon(self.store, (instance.spec for instance in worker.group.instances.values()))
+            return True
         stuck = worker.hangs and not self._got_on(worker)
         if stuck:
             worker.slowness = min(worker.slowness * 2, LONGEST)

@@ -136,6 +136,17 @@ def watch(store: Store, specs: Iterable[InstanceSpec], life: int) -> dict[Instan
     return {name: Suspects(name, notes[name], one.blame(sure=sure)) for name, one in known.items()}
 
 
+def pardon(store: Store, specs: Iterable[InstanceSpec]) -> None:
+    """Somebody has killed a life on purpose: the sets that it was at have not."""
+    for spec in specs:
+        if spec.on_error != "stop":
+            note = store.crash_hint(spec.name)
+            known = _read(note)
+            if known.inside:
+                note.write(json.dumps(known._replace(inside=())))
+            note.close()
+
+
 def _read(note: CrashHint) -> Known:
     try:
         suspect, deaths, inside, doubtful = json.loads(note.read())

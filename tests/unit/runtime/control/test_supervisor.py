@@ -14,6 +14,7 @@ from logline.names import OUT, InstanceName, Serial, Ssn
 from logline.runtime.control import supervisor
 from logline.runtime.control.supervisor import LONGEST, Supervisor
 from logline.runtime.hosts.seam import Ended, Group, Hear
+from logline.runtime.lives.suspects import pardon, watch
 from logline.runtime.messages.commands import WorkerCommand
 from logline.runtime.messages.reports import LogLine, Started, StatusReport
 from logline.store.memory import MemoryStore
@@ -174,3 +175,37 @@ def test_so_has_one_that_needs_long_to_begin(scene: Scene) -> None:
     life = scene.life()  # type: ignore[unreachable]  # it is reached: to mypy, who was not killed never is
     scene.pass_by(2 * supervisor.BEGIN - 2, "a")
     assert not life.killed
+
+
+def test_restarts_by_hand_are_no_crashes(scene: Scene) -> None:
+    for number in range(Supervisor.crashes + 1):
+        life = scene.life()
+        life.hear(Started(1))
+        scene.supervisor.restart(InstanceName("a"), lambda: None)
+        scene.look()
+        scene.look()
+        assert life.killed and scene.life() is not life, number
+    assert scene.supervisor.phase == "running"
+    assert scene.supervisor.workers["a"].restarts == Supervisor.crashes + 1
+
+
+def test_one_that_is_fenced_off_by_a_retry_before_its_restart_comes_is_no_crash_either(scene: Scene) -> None:
+    for _ in range(Supervisor.crashes + 1):
+        life = scene.life()
+        life.hear(Started(1))
+        life.ended(Ended(over="fenced"))
+        scene.look()
+        scene.supervisor.restart(InstanceName("a"), lambda: None)
+        scene.look()
+        scene.look()
+        assert scene.life() is not life
+    assert scene.supervisor.phase == "running"
+
+
+def test_no_set_is_blamed_for_a_restart_by_hand() -> None:
+    store = MemoryStore()
+    spec = InstanceSpec(InstanceName("a"), on_error="divert")
+    first = watch(store, [spec], 1)[spec.name]
+    first.begin(Serial(1), "one", "one")
+    pardon(store, [spec])
+    assert not watch(store, [spec], 2)[spec.name].alone
