@@ -14,6 +14,7 @@ columns and computed on one thread, so that equal sets give equal outputs, also 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
@@ -80,6 +81,19 @@ def grouped(reduction: Reduction[Any]) -> list[Dependency]:
 _NOTHING = Parts((), None, 0)
 
 
+class _Narrow:
+    """By value: the type that its sum has, unless it had to be computed in a wider one. Each partial says so; like
+    what `operators.window` keeps of an event, it is no part of what the operator is."""
+
+    __slots__ = ("types",)
+
+    def __init__(self) -> None:
+        self.types: dict[str, pa.DataType] = {}
+
+    def __reduce__(self) -> tuple[type[_Narrow], tuple[()]]:
+        return _Narrow, ()
+
+
 class Aggregates:
     """The aggregates of one operator: which columns group, which functions of which columns are computed."""
 
@@ -98,18 +112,22 @@ class Aggregates:
         # Names of our own within a partial: a user's columns could collide ("amount_sum").
         self._keys = [f"k{i}" for i in range(len(self.by))]
         self._values = [f"v{i}" for i in range(len(self._parts))]
+        self._narrow = _Narrow()
 
     def partial(self, records: Batch | pa.Table) -> pa.Table:
         """The aggregates of these records."""
         columns = [records[name] for name in self.by] + [records[column] for column, _ in self._parts]
         table = pa.Table.from_arrays(columns, names=self._keys + self._values)
+        for value, (_, part) in zip(self._values, self._parts, strict=True):
+            if part == "sum" and (narrow := _sum_type(table[value].type)) is not None:
+                self._narrow.types[value] = narrow
         return self._group(table, [part for _, part in self._parts])
 
     def merge(self, partials: Sequence[pa.Table]) -> pa.Table:
         """Several partials as one."""
         if len(partials) == 1:
             return partials[0]
-        return self._group(pa.concat_tables(partials), [_MERGE[part] for _, part in self._parts])
+        return self._group(_joined(partials, self._values), [_MERGE[part] for _, part in self._parts])
 
     def add(self, parts: Parts | None, batch: Batch) -> Parts:
         """The state of a set with one more batch; the given one stays as it is."""
@@ -151,6 +169,10 @@ class Aggregates:
         return self.final(self.partial(row)).schema
 
     def _group(self, table: pa.Table, functions: Sequence[str]) -> pa.Table:
+        for value, function in zip(self._values, functions, strict=True):
+            if function == "sum" and (wide := _wide_type(table[value])) is not None:
+                at = table.schema.get_field_index(value)
+                table = table.set_column(at, value, table[value].cast(wide))
         grouped = table.group_by(self._keys, use_threads=False)
         made = grouped.aggregate(list(zip(self._values, functions, strict=True)))
         names = self._keys + [f"{v}_{f}" for v, f in zip(self._values, functions, strict=True)]
@@ -158,10 +180,56 @@ class Aggregates:
 
     def _value(self, partial: pa.Table, column: str, fn: str) -> pa.ChunkedArray:
         parts = [partial[self._values[self._parts.index((column, part))]] for part in _PARTS[fn]]
+        if fn == "sum":
+            return self._narrowed(parts[0], column)
         if fn != "mean":
             return parts[0]
         total, count = (part.cast(pa.float64(), safe=False) for part in parts)
         return pc.divide(total, count)  # of nothing but nulls: the sum is null, and so is the mean
+
+    def _narrowed(self, total: pa.ChunkedArray, column: str) -> pa.ChunkedArray:
+        narrow = self._narrow.types.get(self._values[self._parts.index((column, "sum"))], total.type)
+        try:
+            return total if total.type == narrow else total.cast(narrow)
+        except pa.ArrowInvalid as error:
+            raise OverflowError(
+                f"the sum of column {column!r} does not fit {narrow} ({error}): cast the column to a wider type "
+                "before it is summed, a decimal or a double"
+            ) from error
+
+
+def _sum_type(kind: pa.DataType) -> pa.DataType | None:
+    """The type that Arrow gives a sum, of types whose sums it lets wrap."""
+    if pa.types.is_signed_integer(kind):
+        return pa.int64()
+    if pa.types.is_unsigned_integer(kind):
+        return pa.uint64()
+    return pa.decimal128(38, kind.scale) if pa.types.is_decimal128(kind) else None
+
+
+def _wide_type(column: pa.ChunkedArray) -> pa.DataType | None:
+    """A type that holds the sum of these values, where Arrow's own might not; None if it does."""
+    narrow = _sum_type(column.type)
+    if narrow is None:
+        return None
+    ends = pc.min_max(column).as_py()
+    if ends["min"] is None:
+        return None
+    scale = 0 if pa.types.is_integer(narrow) else narrow.scale
+    limit = 2**63 if narrow == pa.int64() else 2**64 if narrow == pa.uint64() else Decimal(10) ** (38 - scale)
+    if max(abs(ends["min"]), abs(ends["max"])) * len(column) < limit:
+        return None
+    return pa.decimal256(76, scale)
+
+
+def _joined(partials: Sequence[pa.Table], values: Sequence[str]) -> pa.Table:
+    """Partials as one table, in the wider type where one of them has a sum that needed it."""
+    for value in values:
+        wide = next((p[value].type for p in partials if pa.types.is_decimal256(p[value].type)), None)
+        if wide is not None:
+            at = partials[0].schema.get_field_index(value)
+            partials = [p.set_column(at, value, p[value].cast(wide)) for p in partials]
+    return pa.concat_tables(partials)
 
 
 def _spec(name: str, spec: object) -> tuple[str, str]:

@@ -169,3 +169,26 @@ def test_columns_that_will_not_do(by, agg, message):
     schema = pa.schema({"v": pa.int64(), "k": pa.string(), "l": pa.list_(pa.int64())})
     with pytest.raises(SchemaError, match=message):
         Aggregates(by, {"x": agg}).output(schema)
+
+
+@pytest.mark.parametrize(
+    ("type", "value"),
+    [
+        (pa.int64(), 2**62),
+        (pa.int64(), -(2**62)),
+        (pa.uint64(), 2**63),
+        (pa.decimal128(38, 2), Decimal("9" * 36 + ".99")),
+    ],
+)
+@pytest.mark.parametrize("many", [3, 200])  # in one partial, and over several
+def test_a_sum_that_does_not_fit_is_an_error(type, value, many):
+    with pytest.raises(OverflowError, match="the sum of column 'v' does not fit"):
+        rows(Aggregates([], {"t": ("v", "sum")}), *[batch([value], type=type)] * many)
+    (row,) = rows(Aggregates([], {"m": ("v", "mean")}), *[batch([value], type=type)] * many)
+    assert row["m"] == pytest.approx(float(value))
+
+
+def test_a_sum_may_be_too_large_on_its_way():
+    values = [2**62, 2**62, 2**62, -(2**62), -(2**62), -(2**62), 7]
+    assert rows(Aggregates([], {"t": ("v", "sum")}), *(batch([v]) for v in values)) == [{"t": 7}]
+    assert rows(Aggregates([], {"t": ("v", "sum")}), *(batch([v]) for v in values * 40)) == [{"t": 280}]
