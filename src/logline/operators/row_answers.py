@@ -35,13 +35,49 @@ def plain_answer(answer: object, schema: pa.Schema) -> Row | None:
     return {field.name: _plain(answer[field.name], field) for field in schema}
 
 
+def plain_rows(batch: pa.RecordBatch) -> list[Row]:
+    """The rows as dicts of plain Python values; SchemaError where one has nanoseconds, which Python's times don't."""
+    columns = []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        try:
+            columns.append(_in_micros(column))
+        except pa.ArrowInvalid as error:
+            raise SchemaError(
+                f"column {field.name!r} is {field.type} and has values between two microseconds, which Python "
+                f"can't hold ({error}): round it, or cast it to an integer, before map_rows"
+            ) from error
+    if not columns:
+        return batch.to_pylist()  # type: ignore[no-any-return]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist()  # type: ignore[no-any-return]
+
+
+def _in_micros(column: pa.Array) -> pa.Array:
+    """Nanoseconds, pandas' default, as microseconds: of nanoseconds Arrow makes values of pandas, or cuts them."""
+    kind = _micro_type(column.type)
+    return column if kind == column.type else column.cast(kind)
+
+
+def _micro_type(kind: Any) -> Any:
+    if pt.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if pt.is_time64(kind) and kind.unit == "ns":
+        return pa.time64("us")
+    if pt.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if pt.is_list(kind):
+        return pa.list_(_micro_type(kind.value_type))
+    if pt.is_struct(kind):
+        return pa.struct([f.with_type(_micro_type(f.type)) for f in kind])
+    return kind
+
+
 def _are(names: Sequence[str]) -> str:
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def _plain(value: object, field: pa.Field) -> Any:
     try:
-        plain = pa.array([value], field.type)[0].as_py()
+        plain = _in_micros(pa.array([value], field.type))[0].as_py()
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _refused(value, field, str(error)) from error
     if not _same(value, plain, field.type):

@@ -28,7 +28,7 @@ from logline.graph.model import OnError, Retry
 from logline.graph.operator import Batch, Context, Duration, Emit, Operator, Reject, SchemaLike
 from logline.names import InsetId
 from logline.operators.checks import at_least_one
-from logline.operators.row_answers import Row, plain_answer
+from logline.operators.row_answers import Row, plain_answer, plain_rows
 from logline.operators.row_calls import ENGINE_ERRORS, Caller, Slot, cancelled
 
 RowFn = Callable[[Row, Context[None]], Row | Awaitable[Row | None] | None]
@@ -81,7 +81,7 @@ class MapRows(Operator[Batch, None]):
         self._calls.close()
 
     async def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> AsyncIterator[Emit | Reject]:
-        outcomes = await self._all(acc.to_pylist(), ctx)
+        outcomes = await self._all(plain_rows(acc), ctx)
         rows = [outcome for outcome in outcomes if isinstance(outcome, dict)]
         if rows:
             yield Emit(pa.RecordBatch.from_pylist(rows, schema=self.schema))

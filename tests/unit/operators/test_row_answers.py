@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
+from logline.engine.codec import encode
 from logline.errors import SchemaError
-from logline.operators.row_answers import plain_answer
+from logline.operators.row_answers import plain_answer, plain_rows
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -62,3 +63,38 @@ def test_taken_over(value, type, kept):
 def test_refused(value, type):
     with pytest.raises(SchemaError, match="column 'x' is "):
         plain(value, type)
+
+
+NANOS = pa.schema(
+    {
+        "at": pa.timestamp("ns", "UTC"),
+        "time": pa.time64("ns"),
+        "took": pa.duration("ns"),
+        "all": pa.list_(pa.timestamp("ns")),
+        "inner": pa.struct({"at": pa.timestamp("ns")}),
+    }
+)
+
+
+def test_nanoseconds_that_are_whole_microseconds_come_and_go():
+    at = datetime(2024, 1, 2, 3, 4, 5, 678901)
+    row = {
+        "at": at.replace(tzinfo=UTC),
+        "time": at.time(),
+        "took": timedelta(microseconds=7),
+        "all": [at],
+        "inner": {"at": at},
+    }
+    (found,) = plain_rows(pa.RecordBatch.from_pylist([row], schema=NANOS))
+    assert found == row
+    assert [type(value) for value in found.values()] == [datetime, time, timedelta, list, dict]
+    assert type(found["all"][0]) is datetime
+    answer = plain_answer(found, NANOS)
+    assert answer == row
+    encode(answer)
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.time64("ns"), pa.duration("ns")])
+def test_values_between_two_microseconds_are_refused(kind):
+    with pytest.raises(SchemaError, match=r"column 'c' .* between two microseconds"):
+        plain_rows(pa.record_batch({"c": pa.array([1001], kind)}))
