@@ -26,6 +26,7 @@ from logline.names import InsetId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICRO
 
 _TUPLE, _DATETIME, _DATE, _TIME, _DELTA, _DECIMAL, _BIGINT, _MAP, _SET, _UUID, _ARROW = range(1, 12)
 
@@ -41,6 +42,11 @@ def micros(at: datetime) -> int:
 def instant(value: int) -> datetime:
     """The inverse of `micros`, in UTC."""
     return _EPOCH + timedelta(microseconds=value)
+
+
+def watermark_instant(value: int) -> datetime:
+    """A watermark, in UTC: the first instant if lateness takes it back beyond that."""
+    return instant(max(value, _FIRST))
 
 
 def _zone(value: datetime | time) -> str | int | tuple[int, str] | None:

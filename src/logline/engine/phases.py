@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from logline.engine.clock import EventClock, Timers
-from logline.engine.codec import check_inset, instant, micros
+from logline.engine.codec import check_inset, instant, micros, watermark_instant
 from logline.engine.events import Output
 from logline.engine.image import Image
 from logline.engine.results import Failure
@@ -142,7 +142,7 @@ class PhaseContext(Context[Any]):
     @property
     def watermark(self) -> datetime | None:  # type: ignore[override]
         clock = self._phases.clock
-        return None if clock is None or clock.watermark is None else instant(clock.watermark)
+        return None if clock is None or clock.watermark is None else watermark_instant(clock.watermark)
 
     def now(self) -> datetime:
         return instant(self._phases.now)

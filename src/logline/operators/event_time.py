@@ -20,6 +20,8 @@ from logline.errors import SchemaError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICRO = timedelta(microseconds=1)
+_FIRST = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICRO
+_LAST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICRO
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DATES = pa.timestamp("us", "UTC")
 _TICKS = pa.int64()
@@ -77,8 +79,20 @@ class TimeAxis:
         return pc.and_(pc.greater_equal(ticks, start), pc.less(ticks, start + self.size))
 
     def instant(self, tick: int) -> datetime:
-        """The bound of a window as an aware instant."""
-        return _EPOCH + timedelta(microseconds=tick * 10**6 // _PER_SECOND[self.type.unit])
+        """The bound of a window as an aware instant. The first window of the year 1 and the last one of 9999 may
+        reach beyond what Python holds: their bounds are the first and the last instant. OverflowError further out."""
+        micros = tick * 10**6 // _PER_SECOND[self.type.unit]
+        size = self.size * 10**6 // _PER_SECOND[self.type.unit]
+        if micros < _FIRST < micros + size:
+            micros = _FIRST
+        elif micros > _LAST >= micros - size:
+            micros = _LAST
+        return _EPOCH + timedelta(microseconds=micros)
+
+    def start(self, instant: datetime) -> int:
+        """The first tick of the window that begins at this instant, as `instant` gave it."""
+        tick = self.tick(instant)
+        return tick - tick % self.size
 
     def tick(self, instant: datetime) -> int:
         """The inverse of `instant`."""

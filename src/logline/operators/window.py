@@ -128,10 +128,10 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
     def update(self, inset: InsetId, acc: _Open | Batch | None, event: Event) -> _Open | Batch:
         batch, axis, ticks, starts = self._times(event.batch)
         if not isinstance(inset, datetime):
-            closed = pa.array([axis.tick(start) for start in event.note], pa.int64())
+            closed = pa.array([axis.start(start) for start in event.note], pa.int64())
             late = pc.is_in(axis.floor(ticks), value_set=closed)
             return batch.filter(pc.or_(late, pc.is_null(ticks)))
-        start = axis.tick(inset)
+        start = axis.start(inset)
         # The usual case, an event within one window, is spared the copy.
         whole = starts == [start] and not ticks.null_count
         rows = batch if whole else batch.filter(axis.within(ticks, start))
@@ -148,9 +148,10 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
             return
         assert isinstance(inset, datetime)
         made = self.aggregates.result(acc.parts)
-        start = acc.axis.tick(inset)
-        for position, (name, tick) in enumerate([(START, start), (END, start + acc.axis.size)]):
-            bound = pa.repeat(pa.scalar(tick, acc.axis.type), made.num_rows)
+        start = acc.axis.start(inset)
+        end = acc.axis.instant(start + acc.axis.size)
+        for position, (name, instant) in enumerate([(START, inset), (END, end)]):
+            bound = pa.repeat(pa.scalar(acc.axis.tick(instant), acc.axis.type), made.num_rows)
             made = made.add_column(position, name, bound)
         yield Emit(made)
 

@@ -10,9 +10,12 @@ import pyarrow as pa
 import pytest
 from tests.unit.operators.harness import Harness
 
+from logline.connectors.sinks import collect
+from logline.connectors.sources import batches
 from logline.errors import OptionError, SchemaError
 from logline.graph.digest import code_digest
 from logline.operators import TumblingAggregate, WindowAggregate, tumbling
+from logline.pipeline import Pipeline
 
 TOTAL = {"total": ("amount", "sum")}
 UTC_US = pa.timestamp("us", "UTC")
@@ -220,3 +223,16 @@ def test_an_operator_that_has_run_is_still_the_same_code():
     Harness(used, sales().schema).send(sales((at(9), "x", 1)))
     assert code_digest(used) == code_digest(fresh)
     assert len(pickle.dumps(used)) == len(pickle.dumps(fresh))  # what it saw last is not shipped
+
+
+@pytest.mark.parametrize("size", ["1d", "7d", "1h"])
+def test_sentinel_dates_have_their_windows(size):
+    """The year 1 and the year 9999, which stand for no date: Python has no instant before and after them."""
+    times = [datetime(1, 1, 1, tzinfo=UTC), at(9), datetime(9999, 12, 31, 23, 59, tzinfo=UTC)]
+    p = Pipeline("sentinels")
+    source = p.source("sales", batches([sales((when, "x", n)) for n, when in enumerate(times)]), rows=1)
+    totals = source.window("w", tumbling(size, on="date", lateness="2d"), agg={"total": ("amount", "sum")})
+    totals.sink("store", collect())
+    made = p.run(engine="inline").result("store").to_pylist()
+    assert [row["total"] for row in made] == [0, 1, 2]
+    assert all(row["window_start"] <= when < row["window_end"] for row, when in zip(made, times, strict=True))

@@ -100,7 +100,7 @@ class SetContext(Context[Any]):
     @property
     def watermark(self) -> datetime | None:  # type: ignore[override]
         clock = self._phases.clock
-        return None if clock is None or clock.watermark is None else codec.instant(clock.watermark)
+        return None if clock is None or clock.watermark is None else codec.watermark_instant(clock.watermark)
 
     def now(self) -> datetime:
         return codec.instant(self._phases.now)
