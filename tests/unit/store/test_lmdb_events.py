@@ -19,6 +19,7 @@ from logline.testing.conformance.model import step_of
 
 ORDERS = InstanceName("orders")
 ROWS = 50
+NAMES = pa.dictionary(pa.int8(), pa.string())
 
 
 def event(ssn: int, rows: int = ROWS) -> Output:
@@ -129,3 +130,29 @@ def test_schemas_may_differ_from_event_to_event(
         journal.commit(Step(number=n, outputs=[event(n)._replace(payload=batch)]))
     found = store.read(ORDERS).events(OUT, Ssn(0), limit=100, max_bytes=1 << 30)
     assert [e.payload.schema.metadata for e in found] == [{b"index": b"%d" % n} for n in range(1, 10)]
+
+
+class Named(pa.ExtensionType):  # type: ignore[misc]
+    """An extension type over a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__(NAMES, "tests.named")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Named:
+        return cls()
+
+
+def test_an_extension_type_over_a_dictionary_comes_back(store: LmdbStore, journal: LmdbJournal) -> None:
+    pa.register_extension_type(Named())
+    try:
+        values = pa.ExtensionArray.from_storage(Named(), pa.array(["a", "b", "a"]).dictionary_encode().cast(NAMES))
+        batch = pa.record_batch({"v": values})
+        journal.commit(Step(number=1, outputs=[Output(OUT, Ssn(1), batch, 3, 64, 64, Serial(1))]))
+        (found,) = store.read(ORDERS).pick(OUT, [Ssn(1)])
+        assert found.payload.equals(batch)
+    finally:
+        pa.unregister_extension_type("tests.named")

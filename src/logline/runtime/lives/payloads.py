@@ -234,7 +234,7 @@ def _is_mutable(batch: pa.RecordBatch) -> bool:
 
 def _has_dictionary(kind: Any) -> bool:
     """Whether a type, or one inside it, is a dictionary."""
-    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind  # its own fields are not shown
     return pa.types.is_dictionary(kind) or any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
 
 

@@ -18,6 +18,8 @@ whole stream."""
 
 def has_dictionary(kind: Any) -> bool:
     """Whether a type, or one inside it, is a dictionary."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
     if pa.types.is_dictionary(kind):
         return True
     return any(has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
