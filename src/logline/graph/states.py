@@ -80,7 +80,8 @@ got `float`): its values must have the types that State declares
         ) from error
     if len(data) > _SMALL and back == state:
         return
-    if (path := _difference(state, back)) is not None:
+    # A `__post_init__` may tidy up what it is given, in each life alike: that is the author's choice.
+    if not hasattr(kind, "__post_init__") and (path := _difference(state, back)) is not None:
         where = f"the field {path!r} of its state" if path else "the state"
         raise StateError(
             f"operator {name!r}: {where} would come back changed from the log: declare the exact types of its "
