@@ -78,6 +78,13 @@ def test_seeds_that_once_found_a_bug(simulator: Simulator, seed: int) -> None:
     assert simulator.tally.violations[before:] == []
 
 
+@pytest.mark.parametrize("seed", [270018465, 270021279])
+def test_seeds_where_asking_again_held_up_a_retry(simulator: Simulator, seed: int) -> None:
+    """Whoever asked for a retry claimed the journal first and looked then: a set that makes many calls was fenced off
+    before it came to its end, again and again."""
+    simulator.schedule(seed)
+
+
 @pytest.mark.parametrize("seed", [20261609, 20261899])
 def test_seeds_that_found_a_bug_in_a_stop(simulator: Simulator, seed: int) -> None:
     """A set in generation waited for its writes to be executed, which a life that stops did not do any more."""

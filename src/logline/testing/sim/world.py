@@ -19,6 +19,8 @@ from typing import Any
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.error_resolution import drop_step, retry_step
+from logline.engine.image import Image
+from logline.engine.step import Step
 from logline.errors import Collected, LogError, LoglineError
 from logline.names import ERRORS, BellName, InstanceName, Ssn
 from logline.runtime.lives.driver import Hooks, LifeDriver, live
@@ -387,18 +389,31 @@ class World:
 
     def _resolve_error(self, name: InstanceName, ssn: Ssn) -> None:
         """Somebody retries or drops an error, under a claim that fences the life; some are killed halfway. Now and
-        then they ask twice. The supervisor begins a new life."""
+        then they ask twice. The supervisor begins a new life.
+
+        They look before they claim, as `runtime/control/error_resolution.py` does, and most see that an error is on
+        its way already. If all of them claimed, a set that takes longer than they wait would never be done."""
+        reader, retry = self.store.read(name), self._user.random() < 0.7
+        stateless = self.instances[name].spec.stateless
         try:
-            (error,) = self.store.read(name).pick(ERRORS, [ssn])
+            (error,) = reader.pick(ERRORS, [ssn])
         except Collected:
             return  # retried before, and gone
+
+        def change(image: Image) -> Step:
+            return retry_step(image, name, error, stateless=stateless) if retry else drop_step(image, name, error)
+
+        if self._user.random() < 0.9:
+            try:
+                if change(reader.image()).empty:
+                    self.counts["asked in vain"] += 1
+                    return
+            except LogError:
+                self.counts["can't be retried"] += 1
+                return
         journal = self.store.claim(name)
-        retry = self._user.random() < 0.7
         try:
-            image, stateless = journal.image, self.instances[name].spec.stateless
-            step = drop_step(image, name, error)
-            if retry:
-                step = retry_step(image, name, error, stateless=stateless)
+            step = change(journal.image)
         except LogError:
             self.counts["can't be retried"] += 1
         else:
