@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
-from logline.engine.phases import USER_ERRORS
+from logline.engine.phases import USER_ERRORS, failure_of
 from logline.engine.spec import InstanceSpec
 from logline.errors import PipelineFailed
 from logline.names import InstanceName
@@ -347,8 +347,8 @@ class InlineEngine:
         try:
             if op is not None:
                 op.close()
-        except USER_ERRORS:
-            logger.warning("%s.close() failed in a restart", driver.name, exc_info=True)
+        except USER_ERRORS as error:
+            logger.warning("%s.close() failed in a restart\n%s", driver.name, failure_of(error).traceback)
 
     def fail(self, error: PipelineFailed) -> None:
         """The pipeline stops where it is, and can be resumed. Of several sets of a run, the first is told."""

@@ -175,8 +175,10 @@ class Life(LogLife):
             try:
                 if part is not None:
                     part.close()
-            except USER_ERRORS:  # all that it was for is in the log
-                logger.warning("close() of %s failed (%s)", self.spec.name, type(part).__name__, exc_info=True)
+            except USER_ERRORS as error:  # all that it was for is in the log
+                # As text that was made with care: logging itself fails on an error that can't be turned into one.
+                trace = failure_of(error).traceback
+                logger.warning("close() of %s failed (%s)\n%s", self.spec.name, type(part).__name__, trace)
 
     # ---- intake ---------------------------------------------------------------------------------------
 
