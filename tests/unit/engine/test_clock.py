@@ -201,3 +201,17 @@ def test_ids_of_different_kinds_at_the_same_time() -> None:
     for inset in ("a", 1, ("a", 1), ()):
         t.set(inset, Timer(10, "event"))  # ids are not compared with one another
     assert t.take("event", 10) == ["a", 1, ("a", 1), ()]
+
+
+def test_a_channel_that_comes_holds_the_watermark_back_and_never_moves_it_back() -> None:
+    """R28: channels are discovered during a life."""
+    w = clock(A)
+    w.saw(A, 30, 0)
+    assert w.advance(0) == 30
+    w.rewire([A, B], 0)
+    w.saw(A, 50, 0)
+    assert w.advance(0) == 30
+    w.saw(B, 10, 0)
+    assert w.advance(0) == 30
+    w.rewire([A], 0)
+    assert w.advance(0) == 50

@@ -19,7 +19,8 @@ from logline.engine.sets import Answer
 from logline.engine.spec import InstanceSpec
 from logline.engine.step import Step
 from logline.errors import EngineError, Fenced, PipelineFailed
-from logline.names import Incarnation, InstanceName, Serial
+from logline.graph.instances import Channel
+from logline.names import IN, OUT, Incarnation, InstanceName, Serial
 from logline.recovery.machines import needed
 from logline.recovery.pessimistic import Pessimistic
 from logline.runtime.lives.driver import OUTSIDE, Hooks, LifeDriver, Returned, blocking
@@ -357,3 +358,13 @@ def test_which_actions_block_follows_from_the_store() -> None:
         *(do.Action, do.Rebuild, do.TakeIn, do.Apply, do.CheckClock, do.Generate, do.Discard),
         *(do.Permit, do.Release, do.Ring, do.Wake, do.Halt, do.Leave),
     }
+
+
+def test_other_channels_are_told_to_the_life_and_to_its_machine() -> None:
+    """R28: the life reads them, the machine asks for their events."""
+    driver, machine = scene({})
+    spec = InstanceSpec(OP, inputs=(Channel.between(InstanceName("up"), OUT, OP, IN),))
+    driver.rewire(spec)
+    steps(driver)
+    assert driver.life.spec is spec
+    assert machine.heard[-1] == on.Rewired(spec)
