@@ -25,10 +25,10 @@ from logline.engine.outbox import Outbox
 from logline.engine.policy import Asked, Policy
 from logline.engine.results import Failure
 from logline.engine.retention import Retention
-from logline.engine.spec import InstanceSpec
+from logline.engine.spec import InstanceSpec, again_channel
 from logline.engine.step import Step
 from logline.engine.story import Story
-from logline.names import ChannelName, Incarnation, PortName, Serial, TargetName
+from logline.names import ERRORS, ChannelName, Incarnation, PortName, Serial, TargetName
 
 Phase = Literal["new", "claiming", "recovering", "running", "failed", "gone"]
 
@@ -299,4 +299,7 @@ class Machine(ABC):
         floors = self.retention.floors(needs, self.outbox.durable, self.now)
         pending = self.commits.pending
         pending.lineage.expired = max(pending.lineage.expired, self.retention.expire(floors))
-        pending.collected.update(self.outbox.collect(needs, written, floors))
+        collected = self.outbox.collect(needs, written, floors)
+        pending.collected.update(collected)
+        if ERRORS in collected:  # its own receiver, for rows that were retried
+            pending.forget[again_channel(self.spec.name)] = collected[ERRORS].base

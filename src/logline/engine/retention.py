@@ -9,6 +9,9 @@ History is kept and dropped in segments. One is begun every 128th of a scope's t
 kept that much longer. A segment is not needed when none of its outputs is: too old or too many at a target, and below
 what every receiver of the port still needs. Sets that are open can become part of a lineage: their members count as
 needed.
+
+Retried rows lead from a later event of an instance to an earlier one of its own, on port `errors`. So that port is
+needed from the first such event on, as long as what came of it is.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from collections.abc import Callable, Iterable, Mapping
 from logline.engine.history import Segment
 from logline.engine.image import Image, Needs
 from logline.engine.sets import Member
-from logline.engine.spec import InstanceSpec
+from logline.engine.spec import InstanceSpec, again_channel
 from logline.engine.step import Step
-from logline.names import ChannelName, PortName, Serial, Ssn
+from logline.names import ERRORS, ChannelName, PortName, Serial, Ssn
 
 PARTS = 128
 """Segments that a scope's time or size is divided into."""
@@ -117,17 +120,30 @@ class Retention:
     ) -> dict[PortName, Ssn]:
         """The first SSN of each kept port that is needed: by a receiver, or by a scope that ends here."""
         found: dict[PortName, Ssn] = {}
-        for port, keep in self.spec.retain.items():
+        for port, keep in sorted(self.spec.retain.items(), key=lambda entry: entry[0] == ERRORS):
             floor = Ssn(durable[port] + 1)
             for channel in self.spec.ports[port]:
                 floor = min(floor, _needed(needs.get(channel.name)))
             if keep.target:
                 floor = min(floor, self._after(port, durable, _older(now - keep.age)))
+            if port == ERRORS:
+                floor = self._retried(floor, found)
             if keep.nbytes is not None and self.segments:
                 most = self.segments[-1].ports.get(port, (0, 0))[1] - keep.nbytes
                 floor = max(floor, self._after(port, durable, _beyond(port, most)))
             found[port] = floor
         return found
+
+    def _retried(self, floor: Ssn, others: Mapping[PortName, Ssn]) -> Ssn:
+        """The first error that is needed for what came of it, or will come. The newest segment first: what came of an
+        error is never older, and may be an error that was retried in its turn."""
+        again = again_channel(self.spec.name)
+        floor = min([floor, *(lows.get(again, floor) for lows in self._lows.values())])
+        for segment in reversed(self.segments):
+            last = {port: ssn for port, (ssn, _) in segment.ports.items()}
+            if last.get(ERRORS, 0) >= floor or any(last.get(port, 0) >= first for port, first in others.items()):
+                floor = min(floor, segment.lows.get(again, floor))
+        return floor
 
     def _after(self, port: PortName, durable: Mapping[PortName, Ssn], gone: Callable[[Segment], bool]) -> Ssn:
         """The first SSN after the leading segments that are `gone`; where there is none, nothing is kept any more."""

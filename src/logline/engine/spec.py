@@ -128,7 +128,12 @@ class InstanceSpec:
     @property
     def again(self) -> Channel:
         """The way of rejected rows that are retried: from the instance's own port `errors` to itself."""
-        return Channel(again_channel(self.name), self.name, ERRORS, self.name, self.inputs[0].port)
+        return again_of(self.name, self.inputs[0].port)
+
+
+def again_of(name: InstanceName, port: PortName) -> Channel:
+    """The channel of retried rows, into this port."""
+    return Channel(again_channel(name), name, ERRORS, name, port)
 
 
 def again_channel(name: InstanceName) -> ChannelName:

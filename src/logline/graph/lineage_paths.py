@@ -5,6 +5,9 @@ where it passes through an operator, from an input port to an output port, captu
 Within an operator every input port may feed every output port, so the paths through it are all pairs of an
 input port that `start` reaches and an output port that reaches `target`. The paths are therefore never
 listed: two searches, one from each end, find the same ports also where the number of paths explodes.
+
+Rows that an operator rejected are on its port `errors`, and a retry takes them in again. So a path may turn there: an
+operator that is on a path captures for `errors` too.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any
 
 from logline.errors import BadName, GraphError
 from logline.graph.model import Graph, Scope
-from logline.names import OperatorName, PortName
+from logline.names import ERRORS, OperatorName, PortName
 
 Port = tuple[OperatorName, PortName]
 
@@ -131,6 +134,8 @@ def _backward(graph: Graph, target: Port) -> tuple[set[Port], set[Port]]:
     operators = [target[0]]
     while operators:
         receiver = operators.pop()
+        if ERRORS in graph.nodes[receiver].outputs:
+            leading_out.add((receiver, ERRORS))
         for c in graph.into(receiver):
             leading_in.add((receiver, c.port))
             if (c.sender, c.out) not in leading_out:

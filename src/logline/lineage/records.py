@@ -18,6 +18,7 @@ from logline.lineage.sql import as_table, database, matching
 from logline.lineage.tables import FOUND, found_table
 from logline.lineage.trace import Link, Trace
 from logline.lineage.view import Event, LogView, Port, name_of
+from logline.names import ERRORS
 
 RECORDS = pa.schema([*FOUND, ("row", pa.int64()), ("record", pa.string())])
 _ROW = "_row"
@@ -36,12 +37,16 @@ class Chosen:
         for link in found.links:
             nexts.setdefault(link.of, []).append(link)
         # In the order of the stream, or against it: all ways to an event are known before it is passed on.
-        sign = -1 if found.direction == "backward" else 1
         with database() as self._db:
-            for event in sorted(found.depths, key=lambda e: sign * view.rank[e[0]]):
+            for event in sorted(found.depths, key=self._order, reverse=found.direction == "backward"):
                 for link in nexts.get(event, ()):
                     chosen = self.rows.setdefault(link.event, set())
                     chosen |= self._agreeing(link)
+
+    def _order(self, event: Event) -> tuple[int, bool, int]:
+        """Senders before receivers; what an instance rejected before what came of it when it was retried."""
+        instance, port, ssn = event
+        return self._view.rank[instance], port != ERRORS, ssn if port == ERRORS else 0
 
     def table(self, event: Event) -> pa.Table | None:
         """The records of an event, numbered; None if it is collected."""
@@ -88,6 +93,8 @@ class Chosen:
 
 
 def _conditions(view: LogView, link: Link, inputs: pa.Schema, outputs: pa.Schema) -> Sequence[str]:
+    if ERRORS in (link.event[1], link.of[1]):
+        return ["true"]  # an error holds rows, and its own columns tell nothing of them
     found = [
         _HOW[d.how].format(_quoted(d.into), _quoted(d.out))
         for d in view.operator(link.operator).depends

@@ -6,6 +6,9 @@ finds (LOG.io section 7.3). A worklist, not recursion: a chain may be as deep as
     backward   event -> its set (the serial in its header) -> the members of the set on enabled input ports
     forward    event -> the sets it was in, of each receiver -> what they put out on enabled output ports
 
+Rejected rows that were retried are a way like any other: what came of them was made of the event on port `errors`,
+and that of the events whose rows were rejected.
+
 `Trace.links` has every pair that was found; `ends` says of an event why the lineage does not go on there.
 """
 
@@ -18,8 +21,9 @@ from typing import Literal, NamedTuple
 
 from logline.engine.events import Output
 from logline.engine.sets import Answer
+from logline.graph.instances import Channel
 from logline.lineage.view import Event, LogView, Port
-from logline.names import InstanceName, Serial, Ssn
+from logline.names import ERRORS, InstanceName, Serial, Ssn
 
 Direction = Literal["backward", "forward"]
 End = Literal["source", "scope", "expired", "sink", "open", "nothing", "to"]
@@ -98,7 +102,7 @@ def _backward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
         return
     inset = view.reader(instance).inset(header.serial) if header.serial else None
     if inset is None or port not in view.ports_enabled(instance).outputs:
-        found.ends[event] = "scope"
+        found.ends[event] = "expired" if _was_captured(view, event) else "scope"
         return
     text = view.inset(instance, inset)
     if (instance, inset.serial) not in found.calls:
@@ -112,16 +116,23 @@ def _backward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
         yield Link((*view.sender(member[0]), member[1]), event, instance, inset.serial, text)
 
 
+def _was_captured(view: LogView, event: Event) -> bool:
+    """Whether lineage is captured of whatever the event was made of: if it is not there, it is forgotten."""
+    instance, port, _ = event
+    inputs = view.expansion.into(instance)
+    return port in view.ports_enabled(instance).outputs and all(view.traced_in(c.name) for c in inputs)
+
+
 def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
     found.headers[event] = _header(view, event)
-    instance, port, ssn = event
+    _, _, ssn = event
     made = False
     ends: End | None = None
-    receivers = view.receivers((instance, port))
+    receivers = _receivers(view, event)
     for channel in receivers:
         receiver = channel.receiver
         enabled = view.ports_enabled(receiver)
-        if channel.port not in enabled.inputs or not enabled.outputs:
+        if not view.traced_in(channel.name) or not enabled.outputs:
             ends = ends or ("sink" if view.operator(receiver).kind == "sink" else "scope")
             continue
         reader = view.reader(receiver)
@@ -145,11 +156,26 @@ def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
             found.ends[event] = "expired" if found.headers[event] is None else "nothing"
 
 
+def _receivers(view: LogView, event: Event) -> Sequence[Channel]:
+    """Where the event goes. Rows that were rejected go back to their operator if somebody retries them."""
+    instance, port, ssn = event
+    receivers = view.receivers((instance, port))
+    again = view.again(instance) if port == ERRORS else None
+    if again is None:
+        return receivers
+    reader = view.reader(instance)
+    retried = reader.insets_of(again.name, ssn) or ssn in reader.needs(again.name).members
+    return (*receivers, again) if retried else receivers
+
+
 def _is_waited_for(view: LogView, event: Event) -> bool:
     """Whether something may still come of it: a receiver has not taken it, or has it in a set that is not done."""
-    instance, port, ssn = event
-    needs = (view.reader(c.receiver).needs(c.name) for c in view.receivers((instance, port)))
-    return any(ssn > need.position.ssn or ssn in need.members for need in needs)
+    instance, _, ssn = event
+    for channel in _receivers(view, event):
+        need = view.reader(channel.receiver).needs(channel.name)
+        if ssn in need.members or (ssn > need.position.ssn and channel.receiver != instance):
+            return True
+    return False
 
 
 def _ways_to(view: LogView, to: Port, direction: Direction) -> set[Port]:

@@ -11,6 +11,7 @@ from logline.graph.instances import Channel, expand
 from logline.graph.lineage_paths import Enabled
 from logline.graph.record import OperatorRecord, graph_of
 from logline.names import (
+    ERRORS,
     OUT,
     ChannelName,
     EventRange,
@@ -25,7 +26,7 @@ from logline.names import (
     port_name,
 )
 from logline.store.seam import Reader, Store
-from logline.store.tables import enabled, inset_text, record_in
+from logline.store.tables import again_channel_of, enabled, inset_text, record_in
 
 Port = tuple[InstanceName, PortName]
 Event = tuple[InstanceName, PortName, Ssn]
@@ -50,10 +51,15 @@ class LogView:
         """The ports between which lineage is captured, by operator."""
         return enabled(self.record)
 
-    @property
+    @cached_property
     def channels(self) -> Mapping[ChannelName, Channel]:
-        """Every channel with its two ends."""
-        return self.expansion.channels
+        """Every channel with its two ends; those of retried rows, from a port `errors` back, among them."""
+        again = (self.again(instance) for instance in self.expansion.instances)
+        return {**self.expansion.channels, **{channel.name: channel for channel in again if channel is not None}}
+
+    def again(self, instance: InstanceName) -> Channel | None:
+        """The channel by which the instance takes in rejected rows that are retried, if it can."""
+        return again_channel_of(self.record, self.expansion, instance)
 
     def sender(self, channel: ChannelName) -> Port:
         """The output port from which the events of a channel come."""
@@ -81,7 +87,10 @@ class LogView:
     def traced_in(self, channel: ChannelName) -> bool:
         """Whether lineage is captured of what comes by this channel."""
         found = self.channels[channel]
-        return found.port in self.ports_enabled(found.receiver).inputs
+        enabled = self.ports_enabled(found.receiver)
+        if channel not in self.expansion.channels:  # retried rows came of all that the operator takes
+            return bool(enabled.inputs) and ERRORS in enabled.outputs
+        return found.port in enabled.inputs
 
     def ports_enabled(self, instance: InstanceName) -> Enabled:
         """The ports of an instance between which lineage is captured."""

@@ -26,12 +26,13 @@ from logline.engine.events import Output, Position
 from logline.engine.image import Image
 from logline.engine.progress import Progress
 from logline.engine.sets import Member, own_id
-from logline.engine.spec import write_port
+from logline.engine.spec import again_of, write_port
 from logline.errors import Collected, LogError
-from logline.graph.instances import Expansion, InstanceNode, expand
+from logline.graph.instances import Channel, Expansion, InstanceNode, expand
 from logline.graph.lineage_paths import Enabled, enabled_ports
 from logline.graph.record import GraphRecord, OperatorRecord, graph_of
 from logline.names import (
+    ERRORS,
     OUT,
     ChannelName,
     InsetId,
@@ -88,6 +89,13 @@ def event_log(store: Store, record: GraphRecord, only: Collection[str] | None = 
                     event_id = event_name(instance.name, event.port, event.ssn)
                     for status, inset in sets.of(channel.name, event.ssn):
                         rows.append((event_id, status, op, port, receiver, channel.port, inset))
+        again = again_channel_of(record, expansion, instance.name)
+        if again is not None:
+            sets = sets_of(store, known, instance.name)
+            for event in _events(reader, ERRORS):
+                event_id = event_name(instance.name, event.port, event.ssn)
+                for status, inset in sets.known(again.name, event.ssn):
+                    rows.append((event_id, status, op, ERRORS, op, again.port, inset))
         for target, event in _writes(reader, known):
             done = event.ssn <= reader.image().written.get(target, 0)
             event_id = event_name(instance.name, event.port, event.ssn)
@@ -157,6 +165,9 @@ def event_lineage(store: Store, record: GraphRecord, only: Collection[str] | Non
         events = [e for port in sorted(ports.outputs) for e in _events(reader, port) if e.serial]
         sets = sets_of(store, known, instance.name)
         traced = {channel.name for channel in expansion.into(instance.name) if channel.port in ports.inputs}
+        again = again_channel_of(record, expansion, instance.name)
+        if again is not None and ERRORS in ports.outputs:
+            traced.add(again.name)
         for event in events:
             inset = sets.traced(event.serial, traced)
             if inset is not None:
@@ -222,11 +233,16 @@ class Sets:
         for member in members:
             self._by_event.setdefault((member.channel, member.ssn), {})[serial] = (status, text)
 
+    def known(self, channel: ChannelName, ssn: Ssn) -> Sequence[tuple[str, str]]:
+        """(status, input set) of an event, once per set that is remembered."""
+        found = self._by_event.get((channel, ssn), {})
+        return [found[serial] for serial in sorted(found)]
+
     def of(self, channel: ChannelName, ssn: Ssn) -> Sequence[tuple[str, str | None]]:
         """(status, input set) of an event, once per set."""
-        found = self._by_event.get((channel, ssn))
-        if found is not None:
-            return [found[serial] for serial in sorted(found)]
+        known = self.known(channel, ssn)
+        if known:
+            return known
         if ssn > self._positions.get(channel, Position()).ssn:
             return [("undone", None)]
         # Sets of one event come and go within a step; nothing but the position tells of them.
@@ -240,6 +256,14 @@ class Sets:
         """The set, if one of its events came by one of these channels."""
         text, members = self._members.get(serial, ("", ()))
         return text if any(member.channel in channels for member in members) else None
+
+
+def again_channel_of(record: GraphRecord, expansion: Expansion, instance: InstanceName) -> Channel | None:
+    """The channel by which an instance takes in rejected rows that are retried: those of a stateless operator."""
+    known, inputs = record.operators[expansion.operator_of(instance)], expansion.into(instance)
+    if not inputs or not known.stateless or ERRORS not in known.outputs:
+        return None
+    return again_of(instance, inputs[0].port)
 
 
 def sets_of(store: Store, known: OperatorRecord, instance: InstanceName) -> Sets:

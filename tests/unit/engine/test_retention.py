@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from logline.engine.events import Output, Position
 from logline.engine.history import Segment
 from logline.engine.image import Image, Needs
 from logline.engine.retention import PARTS, Retention
 from logline.engine.sets import Member
-from logline.engine.spec import FOREVER, InstanceSpec, Retain
+from logline.engine.spec import FOREVER, InstanceSpec, Retain, again_channel
 from logline.engine.step import Step
 from logline.graph.instances import Channel
-from logline.names import IN, OUT, ChannelName, InstanceName, PortName, Serial, Ssn
+from logline.names import ERRORS, IN, OUT, ChannelName, InstanceName, PortName, Serial, Ssn
 from logline.testing.conformance.model import step_of
 
 INTO = ChannelName("orders.out>hourly.in")
@@ -117,6 +118,40 @@ def test_a_set_that_lasted_for_long_keeps_its_first_member() -> None:
     assert step.lineage.lows == {INTO: 90}
     assert kept.close(one, step, made=True)
     assert step.lineage.lows == {INTO: 5}
+
+
+def test_an_error_is_kept_for_what_came_of_its_retry_and_no_longer() -> None:
+    """errors:1 and errors:2 are put out in the first hour. errors:1 is retried in the second and makes event 1."""
+    retain = {OUT: Retain(HOUR), ERRORS: Retain(HOUR, target=False)}
+    made = spec(Retain(HOUR))
+    kept = Retention(replace(made, retain=retain, ports={**made.ports, ERRORS: ()}))
+    again, durable = again_channel(InstanceName("hourly")), {OUT: Ssn(1), ERRORS: Ssn(2)}
+    rejected = step_of(outputs=[Output(ERRORS, Ssn(n), None, 1, 10, 10 * n, Serial(n)) for n in (1, 2)])
+    rejected.reach_down({INTO: Ssn(5)})
+    kept.record(rejected, HOUR)
+    retried = step_of(outputs=[Output(OUT, Ssn(1), None, 1, 10, 10, Serial(3))], kept=[Serial(3)])
+    retried.reach_down({again: Ssn(1)})
+    kept.record(retried, 2 * HOUR)
+    soon = kept.floors(needs(1), durable, 3 * HOUR - 1)
+    assert soon[ERRORS] == 1
+    assert kept.expire(soon) == 0
+    assert kept.low(INTO) == 5
+    later = kept.floors(needs(1), durable, 3 * HOUR)
+    assert later == {OUT: 2, ERRORS: 3}
+    assert kept.expire(later) == 2
+    assert kept.low(INTO) is None
+
+
+def test_an_error_is_kept_while_its_rows_are_on_their_way() -> None:
+    made = spec(Retain(HOUR))
+    again = again_channel(made.name)
+    errors = Retain(HOUR, target=False)
+    traced = made.traced_in | {again}
+    kept = Retention(
+        replace(made, retain={OUT: Retain(HOUR), ERRORS: errors}, ports={**made.ports, ERRORS: ()}, traced_in=traced)
+    )
+    kept.joined([(Serial(7), Member(again, Ssn(2)))])
+    assert kept.floors({}, {OUT: Ssn(0), ERRORS: Ssn(4)}, 9 * HOUR)[ERRORS] == 2
 
 
 def test_only_what_was_made_of_enabled_channels_is_kept() -> None:

@@ -235,7 +235,8 @@ def test_how_a_set_is_shown(inset: InsetId, text: str) -> None:
 
 def test_lineage_only_where_it_is_enabled() -> None:
     scope = Scope(None, (OperatorName("hourly"), PortName("out")), codec.instant(1) - codec.instant(0))
-    for scopes, expected in (((), []), ((scope,), [("hourly:1", "hourly", "out", "a#1")])):
+    rows = [("hourly.errors:1", "hourly", "errors", "a#1"), ("hourly:1", "hourly", "out", "a#1")]
+    for scopes, expected in (((), []), ((scope,), rows)):
         log = orders_to(stateful(), scopes)
         log.commit("orders", outputs=[event(1)])
         finished = Finished(Serial(1), "a", (Member(CHANNEL, Ssn(1)),))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from logline.engine.spec import FOREVER, InstanceSpec, Limits, Retain, RetrySpec, write_port
+from logline.engine.spec import FOREVER, InstanceSpec, Limits, Retain, RetrySpec, again_channel, write_port
 from logline.errors import ConnectorError, LoglineError
 from logline.graph.connector import Sink, Source
 from logline.graph.durations import duration
-from logline.graph.instances import expand
+from logline.graph.instances import Channel, expand
 from logline.graph.lineage_paths import Enabled, Kept, enabled_ports, kept_ports
 from logline.graph.model import Graph, Node
 from logline.graph.operator import Operator, is_batch_operator, is_stateless
 from logline.graph.sample import Sample
-from logline.names import InstanceName, LogId, OperatorName, PartitionName, TargetName
+from logline.names import ERRORS, ChannelName, InstanceName, LogId, OperatorName, PartitionName, TargetName
 from logline.runtime.lives.payloads import ArrowPayloads, Payloads
 from logline.store.seam import Store
 
@@ -75,13 +75,20 @@ def instances_of(
             on_error=node.options.on_error,
             keep=frozenset(never),
             retain={port: retain(kept) for (name, port), kept in retained.items() if name == node.name},
-            traced_in=frozenset(channel.name for channel in inputs if channel.port in traced.inputs),
+            traced_in=frozenset(_traced_in(instance.name, inputs, traced)),
             traced_out=traced.outputs,
             collect=collect,
             limits=limits or Limits(),
         )
         found[spec.name] = _with_code(node, spec, until_now)
     return found
+
+
+def _traced_in(name: InstanceName, inputs: Iterable[Channel], traced: Enabled) -> Iterator[ChannelName]:
+    """The channels of enabled ports, and the one of retried rows: what comes of them came of the rejected event."""
+    yield from (channel.name for channel in inputs if channel.port in traced.inputs)
+    if traced.inputs and ERRORS in traced.outputs:
+        yield again_channel(name)
 
 
 def of_operator(instances: Mapping[InstanceName, Instance], operator: OperatorName) -> list[Instance]:

@@ -123,7 +123,9 @@ def _set_of(view: LogView, event: Event) -> tuple[InstanceName, Finished]:
 
 def _with_channels(instance: Instance, view: LogView, inset: Finished) -> Instance:
     """The spec knows the channels of the whole pipeline by name."""
-    channels = tuple(view.channels[name] for name in dict.fromkeys(m.channel for m in inset.members))
+    inputs, used = view.expansion.into(instance.spec.name), {m.channel for m in inset.members}
+    # Rows that were retried came by none of them: the spec knows their channel by itself.
+    channels = tuple(channel for channel in inputs if channel.name in used) or inputs
     spec = replace(instance.spec, inputs=channels, on_error="stop", retry=RetrySpec())
     return replace(instance, spec=spec, retry_on=())
 

@@ -9,12 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 from logline.engine.image import Image
 from logline.engine.sets import Member
-from logline.names import ChannelName, InstanceName, PortName, Serial, Ssn
+from logline.engine.spec import InstanceSpec, again_channel
+from logline.graph.instances import Channel
+from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn
 from logline.runtime.lives.instances import Instance
 from logline.store.memory import MemoryStore
 from logline.testing.sim.outside import Violation
 
 Event = tuple[InstanceName, PortName, Ssn]
+
+
+def _again(spec: InstanceSpec) -> Sequence[Channel]:
+    return [spec.again] if spec.inputs else []
 
 
 class LineageChecks:
@@ -24,7 +30,7 @@ class LineageChecks:
         self, instances: Mapping[InstanceName, Instance], store: MemoryStore, clock: Callable[[], int]
     ) -> None:
         self._specs = {name: part.spec for name, part in instances.items() if part.spec.retain or part.spec.lineage}
-        self._channels = {c.name: c for spec in self._specs.values() for c in spec.inputs}
+        self._channels = {c.name: c for spec in self._specs.values() for c in (*spec.inputs, *_again(spec))}
         self._store = store
         self._clock = clock
         self._given: dict[tuple[InstanceName, Serial], list[Member]] = {}
@@ -33,6 +39,8 @@ class LineageChecks:
         self._sets: dict[tuple[InstanceName, Serial], set[tuple[ChannelName, Ssn]]] = {}
         self._at: dict[Event, int] = {}
         """When an event of a scope's target was put out."""
+        self._retried_late: set[Event] = set()
+        """Errors that were retried when the scope's time was over for them: what they were made of was gone."""
 
     def generates(self, name: InstanceName, serial: Serial, members: Sequence[Member]) -> None:
         """User code is given these events; or they leave on port `errors`."""
@@ -72,6 +80,9 @@ class LineageChecks:
             raise Violation(f"LINEAGE {event} was made of {sorted(want)}, captured is {sorted(got)}")
         self._made[event] = serial
         self._sets[name, serial] = got
+        for error in ((name, ERRORS, ssn) for channel, ssn in got if channel == again_channel(name)):
+            if error in self._made and self._store.read(name).inset(self._made[error]) is None:
+                self._retried_late.add(error)
 
     def check_kept(self) -> None:
         """R12: an event of a target, and all it was made of, can be read for as long as the scope says."""
@@ -83,7 +94,7 @@ class LineageChecks:
             name, port, ssn = event
             if ssn not in self._store.data(name).events.ports.get(port, {}):
                 raise Violation(f"LINEAGE {event} is collected and a scope keeps it")
-            serial = self._made.get(event)
+            serial = None if event in self._retried_late else self._made.get(event)
             members = self._sets.get((name, serial), set()) if serial is not None else set()
             if members and self._store.read(name).inset(serial) is None:  # type: ignore[arg-type]
                 raise Violation(f"LINEAGE {event} is kept, and what it was made of is forgotten")
