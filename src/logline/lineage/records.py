@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from logline.errors import Collected
+from logline.graph.dependencies import Dependency
 from logline.lineage.sql import as_table, database, matching
 from logline.lineage.tables import FOUND, found_table
 from logline.lineage.trace import Link, Trace
@@ -21,8 +21,7 @@ from logline.lineage.view import Event, LogView, Port, name_of
 from logline.names import ERRORS
 
 RECORDS = pa.schema([*FOUND, ("row", pa.int64()), ("record", pa.string())])
-_ROW = "_row"
-_HOW = {"same": "i.{} is not distinct from o.{}", "from": "i.{} >= o.{}", "until": "i.{} < o.{}"}
+_HOW = {"same": "i.{0} is not distinct from o.{0}", "from": "i.{0} >= o.{0}", "until": "i.{0} < o.{0}"}
 
 
 class Chosen:
@@ -49,7 +48,7 @@ class Chosen:
         return self._view.rank[instance], port != ERRORS, ssn if port == ERRORS else 0
 
     def table(self, event: Event) -> pa.Table | None:
-        """The records of an event, numbered; None if it is collected."""
+        """The records of an event; None if it is collected."""
         if event not in self._tables:
             instance, port, ssn = event
             try:
@@ -57,8 +56,7 @@ class Chosen:
             except Collected:
                 self._tables[event] = None
             else:
-                numbers = pa.array(range(payload.num_rows), pa.int64())
-                self._tables[event] = pa.Table.from_batches([payload]).append_column(_ROW, numbers)
+                self._tables[event] = pa.Table.from_batches([payload])
         return self._tables[event]
 
     def sample(self, event: Event, rows: Sequence[int] | None, most: int) -> tuple[list[dict[str, Any]], int]:
@@ -67,45 +65,45 @@ class Chosen:
         if table is None:
             return [], 0
         chosen = range(table.num_rows) if rows is None else rows
-        return table.take(pa.array(chosen[:most], pa.int64())).drop_columns([_ROW]).to_pylist(), len(chosen)
+        return table.take(pa.array(chosen[:most], pa.int64())).to_pylist(), len(chosen)
 
     def _asked(self, event: Event, where: str | None) -> set[int]:
         table = self.table(event)
         if table is None:
             return set()
-        return set((table if where is None else matching(table, where))[_ROW].to_pylist())
+        return set(range(table.num_rows) if where is None else matching(table, where, event[:2]))
 
     def _agreeing(self, link: Link) -> set[int]:
         known, wanted = self.table(link.of), self.table(link.event)
         if known is None or wanted is None:
             return set()
-        known = known.filter(pc.is_in(known[_ROW], pa.array(sorted(self.rows[link.of]), pa.int64())))
+        known = known.take(pa.array(sorted(self.rows[link.of]), pa.int64()))
         backward = self._found.direction == "backward"
         inputs, outputs = (wanted, known) if backward else (known, wanted)
-        conditions = _conditions(self._view, link, inputs.schema, outputs.schema)
-        if not known.num_rows:
-            return set()
-        self._db.register("i", inputs)
-        self._db.register("o", outputs)
+        depends = _depends(self._view, link, inputs.schema, outputs.schema)
+        if not known.num_rows or not depends:
+            return set(range(wanted.num_rows)) if known.num_rows else set()
+        self._db.register("i", _columns(inputs, [d.into for d in depends]))
+        self._db.register("o", _columns(outputs, [d.out for d in depends]))
+        conditions = " and ".join(_HOW[d.how].format(f"c{at}") for at, d in enumerate(depends))
         side = ("i", "o") if backward else ("o", "i")
-        query = f"select {side[0]}.{_ROW} from {side[0]} semi join {side[1]} on ({' and '.join(conditions)})"
-        return set(as_table(self._db.sql(query))[_ROW].to_pylist())
+        found = self._db.sql(f"select {side[0]}.row from {side[0]} semi join {side[1]} on ({conditions})")
+        return set(as_table(found)["row"].to_pylist())
 
 
-def _conditions(view: LogView, link: Link, inputs: pa.Schema, outputs: pa.Schema) -> Sequence[str]:
+def _depends(view: LogView, link: Link, inputs: pa.Schema, outputs: pa.Schema) -> Sequence[Dependency]:
+    """The column dependencies that tell which records of one event agree with those of the other."""
     if ERRORS in (link.event[1], link.of[1]):
-        return ["true"]  # an error holds rows, and its own columns tell nothing of them
-    found = [
-        _HOW[d.how].format(_quoted(d.into), _quoted(d.out))
-        for d in view.operator(link.operator).depends
-        if d.how in _HOW and d.out in outputs.names and d.into in inputs.names
-    ]
-    return found or ["true"]
+        return []  # an error holds rows, and its own columns tell nothing of them
+    known = view.operator(link.operator).depends
+    return [d for d in known if d.how in _HOW and d.out in outputs.names and d.into in inputs.names]
 
 
-def _quoted(column: str) -> str:
-    doubled = column.replace('"', '""')
-    return f'"{doubled}"'
+def _columns(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """These columns under names of ours, with the number of each row: SQL would take `id` and `ID` for one."""
+    numbers = pa.array(range(table.num_rows), pa.int64())
+    columns = {f"c{at}": table.column(name) for at, name in enumerate(names)}
+    return pa.table({**columns, "row": numbers})
 
 
 def records_table(view: LogView, found: Trace, where: str | None, to: Port | None) -> pa.Table:
@@ -120,6 +118,6 @@ def records_table(view: LogView, found: Trace, where: str | None, to: Port | Non
             rows.append(row)
             continue
         for number in sorted(chosen.rows.get(event, ())):
-            record = table.slice(number, 1).drop_columns([_ROW]).to_pylist()[0]
+            record = table.slice(number, 1).to_pylist()[0]
             rows.append({**row, "row": number, "record": json.dumps(record, default=str)})
     return pa.Table.from_pylist(rows, schema=RECORDS)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.unit.lineage.pipelines import A1, A2, A3, hourly_sales, run
+import json
+import os
+import subprocess
+import sys
+from typing import Any
 
+import pyarrow as pa
+import pytest
+from tests.unit.lineage.pipelines import A1, A2, A3, Each, hourly_sales, run
+
+import logline as ll
 from logline.errors import BadName, LogError, OptionError
 from logline.runtime.log.log import Log
 
@@ -68,3 +76,79 @@ def test_a_query_reads_nothing_but_the_log(log: Log) -> None:
     ):
         with pytest.raises(LogError, match="can't be answered"):
             log.sql(query)
+
+
+def read(url: str, **sources: dict[str, list[Any]]) -> Log:
+    """Sources alone, with these columns."""
+    p = ll.Pipeline("names")
+    for name, columns in sources.items():
+        p.source(name, Each(pa.record_batch(columns)))
+    p.lineage()
+    return run(p, url).log
+
+
+def test_names_that_differ_in_case_alone_are_not_mistaken_for_each_other(url: str) -> None:
+    log = read(url, orders={"x": [1]}, Orders={"x": [2]}, cols={"id": [1], "ID": [2], "v": [3]})
+    for query in ("select * from orders", 'select * from "Orders"', "select * from ORDERS"):
+        with pytest.raises(LogError, match="tables 'orders' and 'Orders' of the log differ in case alone"):
+            log.sql(query)
+    assert (log.find("orders", "x = 1"), log.find("orders", "x = 2")) == (["orders:1"], [])
+    assert (log.find("Orders", "x = 1"), log.find("Orders", "x = 2")) == ([], ["Orders:1"])
+    for where in ("ID = 2", "id = 2", '"ID" = 1'):
+        with pytest.raises(LogError, match="columns 'id' and 'ID' of cols differ in case alone"):
+            log.find("cols", where)
+        with pytest.raises(LogError, match="columns 'id' and 'ID' of cols"):
+            log.backward("cols", where=where)
+    assert log.find("cols", "v = 3") == ["cols:1"]
+    with pytest.raises(LogError, match="columns 'id' and 'ID' of cols"):
+        log.sql("select v from cols")
+
+
+def test_records_of_columns_that_differ_in_case_alone(url: str) -> None:
+    p = ll.Pipeline("names")
+    source = p.source("cols", Each(pa.record_batch({"id": [1, 2], "ID": [2, 1]})))
+    source.filter("kept", lambda batch: [value == 1 for value in batch["ID"].to_pylist()])
+    p.lineage()
+    found = run(p, url).log.backward("kept:1", to="cols", records=True)
+    assert found["record"].to_pylist() == ['{"id": 2, "ID": 1}']
+
+
+def test_columns_of_the_user_stay_theirs(url: str) -> None:
+    log = read(url, mine={"_ssn": [77], "_row": [5], "_event": ["a"], "_Event_": ["b"]})
+    for where in ("_ssn = 77", "_row = 5", "_event = 'a'"):
+        assert log.find("mine", where) == ["mine:1"]
+    assert log.find("mine", "_ssn = 1") == []
+    (row,) = log.sql("select * from mine").to_pylist()
+    assert row == {"_ssn": 77, "_row": 5, "_event": "a", "_Event_": "b", "__event": "mine:1"}
+    found = log.backward("mine:1", where="_row = 5", records=True).to_pylist()
+    assert json.loads(found[0]["record"]) == {"_ssn": 77, "_row": 5, "_event": "a", "_Event_": "b"}
+
+
+def test_an_operator_that_is_called_like_a_table_is_written_in_full(url: str) -> None:
+    log = read(url, State={"x": [1]})
+    assert "state_id" in log.sql("select * from state").column_names
+    assert log.sql('select x from "State.out"').to_pylist() == [{"x": 1}]
+
+
+DAILY = """
+import json, sys
+from datetime import date
+import pyarrow as pa
+import logline as ll
+days = pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2), date(2024, 1, 2), date(2024, 1, 3)], "v": [1, 2, 3, 4]})
+p = ll.Pipeline("dates")
+p.source("days", ll.sources.batches([days])).window("daily", ll.tumbling("1d", on="day"), agg={"n": ("v", "sum")})
+p.lineage()
+log = p.run("memory:dates", engine="inline").log
+found = [log.backward(f"daily:{n}", to="days", records=True)["record"].to_pylist() for n in (1, 2, 3)]
+print(json.dumps([[json.loads(record)["v"] for record in records] for records in found]))
+"""
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/Lima"])
+def test_records_of_windows_over_dates_in_any_zone(zone: str) -> None:
+    """A process takes its zone when it begins."""
+    zoned = {**os.environ, "TZ": zone}
+    told = subprocess.run([sys.executable, "-c", DAILY], env=zoned, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout.splitlines()[-1]) == [[1], [2, 3], [4]]

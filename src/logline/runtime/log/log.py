@@ -138,7 +138,8 @@ class Log:
         """A query on the five tables, on `lineage_edges`, and on the records of ports.
 
         `log.sql("select item_id, count(*) from orders group by all")`; a port has the column `_event` with the name
-        of each record's event, and `"hourly.late"` is written in double quotes.
+        of each record's event (`__event` if it has an `_event` of its own), and `"hourly.late"` is written in double
+        quotes. Times are in UTC.
         """
         return queries.query(self.store, query)
 
