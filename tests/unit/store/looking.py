@@ -11,7 +11,7 @@ from logline.store.lmdb.folder import LmdbStore
 
 def opened(store: LmdbStore, instance: InstanceName) -> environment.Environment:
     """The journal's file, as it is open here."""
-    return environment._open[(store.folder / "journals" / instance).absolute()]
+    return environment._open[environment.file_of(store.folder / "journals" / instance)]
 
 
 def rows_of(store: LmdbStore, instance: InstanceName, table: str) -> int:

@@ -1,4 +1,4 @@
-"""Stores that are dropped without close() are closed by the garbage collector, at any instant, on any thread."""
+"""Which file a journal is, and stores that are dropped: the collector closes them at any instant, on any thread."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from tests.waiting import PATIENCE
 
 from logline.engine.step import Step
+from logline.errors import Fenced
 from logline.names import InstanceName
 from logline.store.lmdb import environment
 from logline.store.lmdb.folder import LmdbStore
@@ -70,4 +71,49 @@ def test_a_store_is_collected_while_another_opens(
             gc.enable()
 
     in_time(work)
-    assert not [path for path in environment._open if tmp_path in path.parents]
+    assert not [env for env in environment._open.values() if tmp_path in env.path.parents]
+
+
+def commits(folder: Path) -> int:
+    """As a store that is opened for it sees them."""
+    store = LmdbStore(folder)
+    try:
+        return store.read(ORDERS).image().commits
+    finally:
+        store.close()
+
+
+def test_a_log_has_many_spellings(tmp_path: Path) -> None:
+    """One file, opened once, whatever it is called."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path)
+    store = LmdbStore(tmp_path / "log")
+    journal = store.claim(ORDERS)
+    journal.commit(Step(number=1))
+    for other in (tmp_path / "sub" / ".." / "log", tmp_path / "link" / "log"):
+        assert commits(other) == 1
+    later = LmdbStore(tmp_path / "link" / "log").claim(ORDERS)
+    with pytest.raises(Fenced):
+        journal.commit(Step(number=2))
+    later.commit(Step(number=2))
+    assert store.read(ORDERS).image().commits == 2
+    for one in (journal, later, store):
+        one.close()
+
+
+def test_a_log_that_takes_the_place_of_another_is_that_log(tmp_path: Path) -> None:
+    """The older one is still open here."""
+    for name, number in (("one", 1), ("two", 2)):
+        store = LmdbStore(tmp_path / name)
+        journal = store.claim(ORDERS)
+        for commit in range(1, number + 1):
+            journal.commit(Step(number=commit))
+        journal.close()
+        store.close()
+    old = LmdbStore(tmp_path / "one")
+    assert old.read(ORDERS).image().commits == 1
+    (tmp_path / "one").rename(tmp_path / "away")
+    (tmp_path / "two").rename(tmp_path / "one")
+    assert commits(tmp_path / "one") == 2
+    assert commits(tmp_path / "away") == 1
+    old.close()

@@ -1,5 +1,6 @@
 """LMDB environments of this process: opened once each, never across a fork, checked before anything maps them.
 
+A path may be spelled in many ways, and another file may take its place. So a file is known by its device and inode.
 A truncated file would kill the process that reads beyond its end (SIGBUS), so a file is first made as long as it says
 it is. The map is large and sparse: it costs address space, not memory or disk.
 """
@@ -64,6 +65,8 @@ class Environment:
             raise _damaged(path, error) from error
         self._fill_up()
         self._env.reader_check()  # slots of readers that died would pin old pages
+        self.file = file_of(path)
+        """Open for as long as this is, so that no other file can be this one."""
 
     def _fill_up(self) -> None:
         """Pages at the end that are allocated and never written leave the file shorter than the map may be read.
@@ -167,7 +170,9 @@ def _damaged(path: Path, error: Exception) -> LogError:
     )
 
 
-_open: dict[Path, Environment] = {}
+File = tuple[int, int]
+"""Device and inode."""
+_open: dict[File, Environment] = {}
 _lock = threading.RLock()
 """Reentrant: the garbage collector may close a store that was dropped while this very thread holds it."""
 
@@ -176,14 +181,15 @@ def acquire(path: Path, *, sync: bool) -> Environment:
     """The environment at that path; LMDB must not open a file twice in a process."""
     with _lock:
         while True:
-            found = _open.get(path)
+            found = _open.get(file_of(path)) if (path / "data.mdb").exists() else None
             if found is not None and found.pid != os.getpid():
                 raise LogError("a log can't be used across a fork: start worker processes with spawn")
             if found is None:
                 path.mkdir(parents=True, exist_ok=True, mode=0o700)
-                found = _open[path] = Environment(path, sync=sync)
+                found = Environment(path, sync=sync)
+                _open[found.file] = found
             found.users += 1
-            if _open.get(path) is found:
+            if _open.get(found.file) is found:
                 return found  # and not closed just now, with the last store that used it
 
 
@@ -191,6 +197,15 @@ def release(env: Environment) -> None:
     """One user less; the last one closes it."""
     with _lock:
         env.users -= 1
-        if env.users == 0 and _open.get(env.path) is env:
-            del _open[env.path]
+        if env.users == 0 and _open.get(env.file) is env:
+            del _open[env.file]
             env.close()
+
+
+def file_of(path: Path) -> File:
+    """Which file the journal at that path is."""
+    try:
+        found = os.stat(path / "data.mdb")
+    except FileNotFoundError as error:
+        raise LogError(f"the log is gone: somebody has removed {path} while it was opened") from error
+    return found.st_dev, found.st_ino
