@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -79,6 +80,13 @@ class ParquetSink(Sink):
                         os.unlink(aside)
             # Also for a file that was there: a life may have been killed before it came to this.
             _sync_folder(self._folder)
+
+    def highest(self) -> int | None:
+        """The number of the last file of this scope that is there."""
+        form = re.compile(rf"part-([0-9]+)-{self._tag}\.parquet")
+        with self._explained("the folder can't be read"):
+            found = filter(None, map(form.fullmatch, os.listdir(self._folder)))
+            return max((int(match[1]) for match in found), default=None)
 
     def _encoded(self, batch: pa.RecordBatch, name: str) -> pa.Buffer:
         written = pa.BufferOutputStream()

@@ -135,7 +135,8 @@ class Ring(Action):
 
 @dataclass(frozen=True, slots=True)
 class AskPosition(Action):
-    """Ask a positioned target for the last number it has applied (Algorithm 8, step 2.a)."""
+    """Ask a target for the last number it has applied (Algorithm 8, step 2.a): one that is positioned, or that can
+    say so all the same (`Sink.highest`)."""
 
     target: TargetName
 

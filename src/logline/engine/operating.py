@@ -155,7 +155,18 @@ class OperatorMachine(Machine):
     # ---- writes (Algorithms 5 and 8; R8) --------------------------------------------------------------
 
     def _on_position_known(self, stimulus: on.PositionKnown) -> None:
-        self._do(self.writes.position_known(stimulus.target, stimulus.number, self.commits.pending))
+        target, number, failure = stimulus.target, stimulus.number, stimulus.failure
+        if failure is not None:
+            if not failure.retryable or not self.writes.failed(target, self.now):
+                self._halt(failure)
+            return
+        ahead = self.writes.ahead(target, number)
+        if ahead is not None:
+            self._halt(ahead)
+            return
+        fetch = self.writes.position_known(target, number, self.commits.pending)
+        if fetch is not None:
+            self._do(fetch)
         self._hurry_if_ended()
 
     def _on_writes_fetched(self, stimulus: on.WritesFetched) -> None:
@@ -205,6 +216,8 @@ class OperatorMachine(Machine):
             self._do(do.ObserveBases(tuple(self.inbox.channels)))
 
     def _blocked(self) -> bool:
+        if not self.writes.located:  # a log that is older than its target must not grow
+            return True
         return self.outbox.blocked() or self.writes.backlog() >= self.spec.limits.port_bytes
 
     def _wind_up(self) -> None:

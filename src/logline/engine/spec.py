@@ -85,6 +85,8 @@ class InstanceSpec:
     ports: Mapping[PortName, tuple[Channel, ...]] = field(default_factory=dict)
     """Output ports with their receivers."""
     targets: Mapping[TargetName, Guarantee] = field(default_factory=dict)
+    tells: frozenset[TargetName] = frozenset()
+    """Targets that are not positioned and can say the highest number they have."""
     partitions: tuple[PartitionName, ...] = ()
     replayable: bool = True
     destructive: bool = False

@@ -150,10 +150,12 @@ class FencedOff(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class PositionKnown(Stimulus):
-    """A positioned target has applied the writes up to this number."""
+    """A positioned target has applied the writes up to this number; another one has none above it. With a failure
+    nothing is known."""
 
     target: TargetName
     number: int
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)

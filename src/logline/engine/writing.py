@@ -3,6 +3,9 @@
 A write action is logged like an event, on the port `@target` of its own journal, so the log is also the queue.
 After a crash the writes above the known position are fetched from there and executed again (Algorithm 8): a
 positioned target is first asked what it has, a guarded or named one tells a repetition by itself.
+
+A number is in the log before the write is executed, so no target can be ahead of its log. One that is has seen a log
+that is gone. The machine begins nothing before it knows: what it would log could hide that from the next life.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from itertools import islice
 from logline.engine import actions as do
 from logline.engine.events import Output
 from logline.engine.image import Image
+from logline.engine.results import Failure
 from logline.engine.spec import InstanceSpec, write_port
 from logline.engine.step import Step
 from logline.names import TargetName
@@ -30,6 +34,11 @@ class _Queue:
     """The highest number that has entered the queue."""
     done: int = 0
     durable_done: int = 0
+    logged: int = 0
+    """The last number that was in the log when this life began."""
+    located: bool = True
+    """Whether it is known what the target has, if it can say that."""
+    asking: bool = False
     known: bool = True
     """After a crash: whether the queue has been filled from the log."""
     under_way: bool = False
@@ -49,19 +58,36 @@ class Writes:
         """Algorithm 8, step 1: what is logged and not known to be done."""
         for target, queue in self.queues.items():
             queue.done = queue.durable_done = image.written.get(target, 0)
-            if image.head(write_port(target)).last > queue.done:
-                queue.known = False
-                if self.spec.targets[target] == "positioned":
-                    act(do.AskPosition(target))
-                else:
-                    act(do.FetchWrites(target, queue.done))
+            queue.logged = image.head(write_port(target)).last
+            queue.known = queue.logged <= queue.done
+            if self.spec.targets[target] == "positioned" or target in self.spec.tells:
+                queue.located, queue.asking = False, True
+                act(do.AskPosition(target))
+            elif not queue.known:
+                act(do.FetchWrites(target, queue.done))
 
-    def position_known(self, target: TargetName, number: int, pending: Step) -> do.Action:
-        """Algorithm 8, step 2.a: the target itself says what is done."""
+    def ahead(self, target: TargetName, number: int) -> Failure | None:
+        """Why nothing may be written to a target that has more than the log has given out."""
+        logged = self.queues[target].logged
+        if number <= logged:
+            return None
+        text = (
+            f"operator {self.spec.name!r}: target {target!r} has the writes up to number {number}, and the log has "
+            f"given out numbers up to {logged} only. The log is older than what it wrote: it was restored from an "
+            "older copy, or it has durability='process' and lost its end in a power cut. The target would take new "
+            "rows for old ones and leave them out. Restore the newest log; or take back what the target has above "
+            f"number {logged}, and with it the position that it keeps for {self.scope(target)!r}; or run on a fresh "
+            "log, which has positions of its own"
+        )
+        return Failure("LogError", text, "")
+
+    def position_known(self, target: TargetName, number: int, pending: Step) -> do.Action | None:
+        """Algorithm 8, step 2.a: the target itself says what is done. Returns what is to be read from the log."""
         queue = self.queues[target]
-        if number > queue.done:
+        queue.located, queue.asking, queue.tries = True, False, 0
+        if number > queue.done and self.spec.targets[target] == "positioned":
             queue.done = pending.writes.written[target] = number
-        return do.FetchWrites(target, queue.done)
+        return None if queue.known else do.FetchWrites(target, queue.done)
 
     def fetched(self, target: TargetName, writes: list[Output]) -> None:
         """Puts the writes that the log has before those that this life has committed meanwhile."""
@@ -91,12 +117,18 @@ class Writes:
         """Executes the next writes of each target, a run at a time; returns when to look again."""
         wake = None
         for target, queue in self.queues.items():
-            if not queue.known or queue.under_way or not queue.ready:
+            asks = not queue.located and not queue.asking
+            if not asks and (not queue.located or not queue.known or queue.under_way or not queue.ready):
                 continue
             if queue.retry_at is not None and now < queue.retry_at:
                 wake = queue.retry_at if wake is None else min(wake, queue.retry_at)
                 continue
-            queue.under_way, queue.retry_at = True, None
+            queue.retry_at = None
+            if asks:
+                queue.asking = True
+                act(do.AskPosition(target))
+                continue
+            queue.under_way = True
             run = tuple(islice(queue.ready, self.spec.limits.run_events))
             act(do.WriteOut(target, run, self.scope(target)))
         return wake
@@ -118,6 +150,7 @@ class Writes:
     def failed(self, target: TargetName, now: int) -> bool:
         """Algorithm 5, step 2; False when it has been tried often enough."""
         queue, retry = self.queues[target], self.spec.limits.write_retry
+        queue.asking = False
         queue.tries += 1
         if queue.tries >= retry.attempts:
             return False
@@ -132,7 +165,12 @@ class Writes:
     @property
     def idle(self) -> bool:
         """Whether everything that was committed is written."""
-        return all(q.known and not q.ready for q in self.queues.values())
+        return self.located and all(q.known and not q.ready for q in self.queues.values())
+
+    @property
+    def located(self) -> bool:
+        """Whether every target that can say what it has has said so."""
+        return all(q.located for q in self.queues.values())
 
     @property
     def all_done(self) -> bool:

@@ -142,5 +142,10 @@ class Sink(ABC):
         """For positioned targets: the last number that was applied in this scope."""
         raise TypeError(f"{type(self).__name__} is positioned and needs position()")
 
+    def highest(self) -> int | None:
+        """For other targets, if they can tell: the highest number that is there in this scope, or None. It is asked
+        when a life begins: a target that has more than the log knows of means that the log is an older copy."""
+        return None
+
     def close(self) -> None:
         """Called when a life ends in order. Nothing may depend on it: a process that dies calls nothing."""

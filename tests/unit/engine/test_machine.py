@@ -29,7 +29,7 @@ from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.events import Collection, Output, Position
 from logline.engine.image import Claim, Image, Needs
-from logline.engine.spec import InstanceSpec, Limits, write_port
+from logline.engine.spec import InstanceSpec, Limits, RetrySpec, write_port
 from logline.engine.story import Story
 from logline.errors import EngineError
 from logline.graph.instances import Channel
@@ -60,6 +60,34 @@ def test_rebuilt_runs_and_fetches() -> None:
     machine, _ = claimed()
     assert machine.handle(on.Rebuilt(on.Intake()), 0) == [do.Fetch(INPUT.name, Ssn(0))]
     assert machine.phase == "running"
+
+
+def test_nothing_begins_before_a_target_has_said_what_it_has() -> None:
+    """What is logged meanwhile could hide from the next life that the target is ahead."""
+    machine, asked = claimed(stateless=True, targets={STORE: "positioned"})
+    assert one(asked, do.AskPosition) == do.AskPosition(STORE)
+    machine.handle(on.Rebuilt(on.Intake()), 0)
+    asked = machine.handle(on.Fetched(INPUT.name, Ssn(0), events(1)), 1)
+    assert not only(asked, do.TakeIn)
+    asked = machine.handle(on.PositionKnown(STORE, 0), 2)
+    assert one(asked, do.TakeIn).events == [(INPUT.name, events(1)[0])]
+
+
+def test_a_target_that_is_ahead_stops_the_pipeline() -> None:
+    machine, _ = claimed(stateless=True, targets={STORE: "positioned"})
+    machine.handle(on.Rebuilt(on.Intake()), 0)
+    halt = one(machine.handle(on.PositionKnown(STORE, 3), 1), do.Halt)
+    assert "up to number 3, and the log has given out numbers up to 0 only" in halt.failure.message
+    assert machine.phase == "failed"
+
+
+def test_a_target_that_does_not_say_what_it_has_is_asked_again_and_then_stops_the_pipeline() -> None:
+    machine, _ = claimed(stateless=True, targets={STORE: "positioned"}, limits=Limits(write_retry=RetrySpec(2, 5)))
+    machine.handle(on.Rebuilt(on.Intake()), 0)
+    assert one(machine.handle(on.PositionKnown(STORE, 0, failure(retryable=True)), 1), do.Wake).at == 6
+    assert one(machine.handle(on.Tick(), 6), do.AskPosition) == do.AskPosition(STORE)
+    asked = machine.handle(on.PositionKnown(STORE, 0, failure(retryable=True)), 7)
+    assert one(asked, do.Halt).failure.kind == "ValueError"
 
 
 def test_a_life_of_an_instance_that_has_left_leaves() -> None:

@@ -70,6 +70,7 @@ def instances_of(
             inputs=inputs,
             ports={port: expansion.out_of(instance.name, port) for port in node.outputs},
             targets={target: sink.guarantee for target, sink in node.targets.items()},
+            tells=frozenset(t for t, sink in node.targets.items() if type(sink).highest is not Sink.highest),
             concurrency=node.options.concurrency,
             ordered=node.options.ordered,
             on_error=node.options.on_error,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import operator
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from logline.engine.operating import OperatorMachine
 from logline.engine.phases import USER_ERRORS, Phases, Services, UserError, failure_of
 from logline.engine.sets import own_id
 from logline.engine.spec import InstanceSpec
+from logline.graph.connector import Sink
 from logline.graph.states import check_logged, encode_state, read_state
 from logline.names import PartitionName, Serial, TargetName
 from logline.recovery.machines import machine_for
@@ -261,11 +263,16 @@ class Life(LogLife):
         return sink
 
     def _ask_position(self, action: do.AskPosition) -> Iterable[on.Stimulus]:
+        number, failure = 0, None
         try:
-            number = self._sink(action.target).position()
+            sink = self._sink(action.target)
+            number = _number_of(sink)
         except USER_ERRORS as error:
-            raise UserError(failure_of(error)) from error
-        yield on.PositionKnown(action.target, number)
+            failure = failure_of(error, self.instance.retry_on or (Exception,))
+            said = f"{failure.kind}: {failure.message}"
+            logger.warning("%s: %r does not say what it has: %s", self.spec.name, str(action.target), said)
+        # A newer life may have written meanwhile: what the target has is no news for one that is over.
+        yield on.FencedOff() if self.fenced() else on.PositionKnown(action.target, number, failure)
 
     def _write(self, action: do.WriteOut) -> Iterable[on.Stimulus]:
         """Writes in order, as many as fit into a short while, so that the machine soon knows how far it is."""
@@ -361,3 +368,17 @@ class Life(LogLife):
             yield on.Confirmed(action.partition, action.ids, failure_of(error))
         else:
             yield on.Confirmed(action.partition, action.ids)
+
+
+def _number_of(sink: Sink) -> int:
+    """The last number that the target has, as far as it can say."""
+    positioned = sink.guarantee == "positioned"
+    found: Any = sink.position() if positioned else sink.highest()
+    if found is None and not positioned:
+        return 0
+    try:
+        return operator.index(found)
+    except TypeError:
+        asked = "position" if positioned else "highest"
+        text = f"{asked}() of {type(sink).__name__} must return the last number that was applied, 0 if there is none"
+        raise TypeError(f"{text}, and it returned {found!r}") from None

@@ -121,10 +121,12 @@ class _Again(Hooks):
         self._loop.heard()
 
     def execute(self, driver: LifeDriver[Any], action: do.Action) -> Sequence[on.Stimulus]:
-        """Executes an action, but fetches no events, executes no writes, and makes no calls unless asked to."""
+        """Executes an action, but fetches no events, and makes no calls unless asked to. Targets are left alone."""
         match action:
             case do.Fetch():
                 return [on.Fetched(action.channel, action.after, ())]
+            case do.AskPosition():
+                return [on.PositionKnown(action.target, 0)]
             case do.WriteOut():
                 return [on.Written(action.target, action.writes[-1].ssn)]
             case do.Permit() if not self._ask:
