@@ -17,6 +17,7 @@ import pytest
 from logline.connectors import parquet_source, sinks, sources
 from logline.engine import codec
 from logline.errors import ConnectorError, DefinitionError, OptionError, PipelineChanged, PipelineFailed, SchemaError
+from logline.graph.model import Retry
 from logline.pipeline import Pipeline
 
 SCOPE = "log/store/out"
@@ -255,6 +256,35 @@ def test_a_later_run_goes_on_in_the_files(tmp_path, monkeypatch):
         copied(data, stop_at=150).run(log, engine="inline")
     run = copied(data).run(log, engine="inline")
     assert run.result("store")["id"].to_pylist() == list(range(300))
+
+
+def test_a_file_that_came_after_the_end_is_named(tmp_path, caplog):
+    (tmp_path / "in").mkdir()
+    put(tmp_path / "in" / "a.parquet", 1, 2)
+    away = [True]
+
+    def store(batch, number, write_id):
+        if away[0]:
+            raise ValueError("the target is away")
+
+    def start():
+        p = Pipeline("added")
+        source = p.source("files", sources.parquet(tmp_path / "in"))
+        source.sink("store", sinks.call(store, guarantee="named"), retry=Retry(attempts=1))
+        return p.run(f"lmdb:{tmp_path}/log", engine="inline")
+
+    with pytest.raises(PipelineFailed, match="the target is away"):
+        start()
+    away[0] = False
+    assert "does not read" not in caplog.text
+    for name in ("b", "c"):  # before the pipeline has finished, and after
+        put(tmp_path / "in" / f"{name}.parquet", 3)
+        caplog.clear()
+        assert start().status().phase == "finished"
+        (told,) = [r for r in caplog.records if r.levelname == "WARNING" and "does not read" in r.message]
+        assert "source 'files' has come to its end" in told.message
+        assert str(tmp_path / "in" / f"{name}.parquet") in told.message
+        assert "a.parquet" not in told.message
 
 
 def test_a_file_that_is_gone_when_a_run_goes_on_is_named(tmp_path):

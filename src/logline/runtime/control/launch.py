@@ -75,6 +75,7 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
             logger.info("pipeline %r has changed: %s", graph.name, change)
         _check_journals(store, instances)
         _begin_new_branches(store, graph, instances)
+        _tell_unread(store, graph, instances)
         store.set_meta(meta_of(graph, instances))
         if settings.takeover:
             for instance in store.instances():
@@ -233,6 +234,24 @@ def _refuse_gaps(store: Store, graph: Graph, instances: Mapping[InstanceName, In
             raise PipelineChanged(
                 f"pipeline {graph.name!r} can't go on with this log: source {name!r} has not read all of "
                 f"{_some(actions[p] for p in gone)}, and it is gone; bring it back, or take a fresh log"
+            )
+
+
+def _tell_unread(store: Store, graph: Graph, instances: Mapping[InstanceName, Instance]) -> None:
+    """Nothing follows the end of a stream (R11): a file that came after it is not read, and that is said."""
+    known = store.instances()
+    for part in instances.values():
+        if part.source is None or part.spec.name not in known:
+            continue
+        image = store.read(part.spec.name).image()
+        new = [partition for partition in part.spec.partitions if partition not in image.reads]
+        if image.ended and new:
+            logger.warning(
+                "pipeline %r: source %r has come to its end on this log and does not read what came after it: %s. "
+                "To read it, run on a fresh log",
+                graph.name,
+                str(part.operator),
+                _some(part.source.describe(partition) for partition in new),
             )
 
 
