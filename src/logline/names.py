@@ -57,6 +57,10 @@ OUT = PortName("out")
 IN = PortName("in")
 ERRORS = PortName("errors")
 
+LONGEST = 64
+"""Characters of a name: it is the name of files and sockets, and the kernel allows 108 bytes for a socket's path."""
+NAME_RULE = f"a name has letters, digits, '_' and '-', and begins with a letter; {LONGEST} characters at most"
+
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
 _PORT_OF = r"(?P<instance>[A-Za-z][A-Za-z0-9_-]*(?:/\d+)?)(?:\.(?P<port>[A-Za-z][A-Za-z0-9_-]*))?"
 _PORT = re.compile(rf"{_PORT_OF}\Z")
@@ -73,8 +77,13 @@ class EventRange(NamedTuple):
 
 
 def is_word(text: str) -> bool:
-    """Whether `text` may name an operator, a port or a target."""
+    """Whether `text` looks like the name of an operator, a port or a target."""
     return bool(_WORD.match(text))
+
+
+def may_name(text: str) -> bool:
+    """Whether `text` may name a pipeline, an operator, a group, a port or a target."""
+    return is_word(text) and len(text) <= LONGEST
 
 
 def instance_name(operator: OperatorName, replica: int | None = None) -> InstanceName:

@@ -56,8 +56,8 @@ from logline.graph.probe import probe
 from logline.graph.report import Report, report
 from logline.graph.sample import sample_of
 from logline.graph.schemas import schema as read_schema
-from logline.graph.validate import NAME_RULE, check_declared, check_node, port_schema, validate
-from logline.names import ERRORS, IN, OUT, OperatorName, PortName, TargetName, is_word
+from logline.graph.validate import check_declared, check_node, port_schema, validate
+from logline.names import ERRORS, IN, NAME_RULE, OUT, OperatorName, PortName, TargetName, may_name
 from logline.operators import (
     Filter,
     MapBatches,
@@ -537,4 +537,4 @@ def _check_mapping(name: str, option: str, value: object, form: str) -> None:
 
 
 def _is_name(value: object) -> bool:
-    return isinstance(value, str) and is_word(value)
+    return isinstance(value, str) and may_name(value)

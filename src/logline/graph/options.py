@@ -20,7 +20,7 @@ from logline.errors import OptionError
 from logline.graph.durations import duration, rate
 from logline.graph.model import NodeOptions, OnError, Policy, Retry
 from logline.graph.operator import Duration
-from logline.names import is_word
+from logline.names import NAME_RULE, may_name
 
 Kind = Literal["source", "operator", "rows", "writer", "sink"]
 """What takes options: `rows` is map_rows, `writer` an operator with targets."""
@@ -160,8 +160,8 @@ def _replicas(value: Any) -> None:
 
 
 def _group(value: Any) -> str:
-    if not isinstance(value, str) or not is_word(value):
-        raise OptionError(f"{value!r} is not a name: use letters, digits, '_' and '-', a letter first")
+    if not isinstance(value, str) or not may_name(value):
+        raise OptionError(f"{value!r} is not a name: {NAME_RULE}")
     return value
 
 

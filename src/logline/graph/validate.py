@@ -30,9 +30,7 @@ from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node
 from logline.graph.operator import Operator, is_stateless
 from logline.graph.shipping import check_shippable
 from logline.graph.states import check_state
-from logline.names import ERRORS, is_word
-
-NAME_RULE = "a name has letters, digits, '_' and '-', and begins with a letter"
+from logline.names import ERRORS, NAME_RULE, may_name
 
 
 def validate(graph: Graph) -> None:
@@ -81,7 +79,7 @@ def _raise(what: str, errors: list[LoglineError]) -> None:
 
 
 def _structure(graph: Graph) -> Iterator[LoglineError]:
-    if not is_word(graph.name):
+    if not may_name(graph.name):
         yield BadName(f"{graph.name!r} can't name a pipeline: {NAME_RULE}")
     for name, node in graph.nodes.items():
         if name != node.name:
@@ -106,7 +104,7 @@ def _doubles(graph: Graph) -> Iterator[LoglineError]:
 
 
 def _names(node: Node) -> Iterator[LoglineError]:
-    if not is_word(node.name):
+    if not may_name(node.name):
         yield BadName(f"{node.name!r} can't name an operator: {NAME_RULE}")
     for word, names in (
         ("an input port", node.inputs),
@@ -114,7 +112,7 @@ def _names(node: Node) -> Iterator[LoglineError]:
         ("a target", node.targets),
     ):
         for name in names:
-            if not is_word(name):
+            if not may_name(name):
                 yield BadName(f"operator {node.name!r}: {name!r} can't name {word}: {NAME_RULE}")
     for port in node.inputs:
         if node.inputs.count(port) > 1:

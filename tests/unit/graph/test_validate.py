@@ -48,7 +48,7 @@ def test_a_graph_that_can_run() -> None:
     validate(graph(nodes, "a>u b>u u>two.left a>two.right two>s two.extra>t"))
 
 
-@pytest.mark.parametrize("name", ["", "1st", "a b", "a.b", "a/1", "ä", "-a"])
+@pytest.mark.parametrize("name", ["", "1st", "a b", "a.b", "a/1", "ä", "-a", "a" * 65])
 def test_malformed_names(name: str) -> None:
     assert f"{name!r} can't name an operator: a name has letters" in refused(graph([source(name)]), BadName)
     assert "can't name a pipeline" in refused(graph([source("a")], name=name), BadName)

@@ -95,3 +95,15 @@ def test_forks_draw_numbers_of_their_own(tmp_path: Path) -> None:
         run.wait()
         left, right = (run.result(f"{name}_out").to_pylist() for name in ("left", "right"))
     assert left[0]["x"] != right[0]["x"]
+
+
+def test_the_longest_names_work(tmp_path: Path) -> None:
+    """They are names of files, sockets and processes; `tests/unit/graph/test_validate.py` has longer ones refused."""
+    source, same, store, group = (letter * 64 for letter in "abcd")
+    p = ll.Pipeline("p" * 64)
+    numbers = p.source(source, ll.sources.batches([pa.table({"n": [1]})]))
+    numbers.map_batches(same, lambda batch: batch, schema="n long", group=group).sink(store, ll.sinks.collect())
+    p.lineage()
+    run = p.run(f"lmdb:{tmp_path}/log", engine="processes")
+    assert run.result(store)["n"].to_pylist() == [1]
+    assert run.log.backward(f"{same}:1", to=source)["event"].to_pylist() == [f"{source}:1"]
