@@ -7,7 +7,6 @@ describes. A crash drops a life where it stands; the next one gets what was comm
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.names import InstanceName
+from logline.runtime.lives.copies import copied
 from logline.runtime.lives.driver import Hooks, LifeDriver, failed, live
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.life import Life, Surroundings
@@ -77,7 +77,7 @@ class Stage:
         can then look into."""
         self.instances = instances
         self.stubs = stubs or {}
-        self._pristine = {name: deepcopy(p.op) for name, p in instances.items()} if copies else {}
+        self._pristine = {name: copied(p.op) for name, p in instances.items()} if copies else {}
         self.store = store
         self.now = now
         self.seed = seed
@@ -100,7 +100,7 @@ class Stage:
         """
         instance = self.instances[name]
         if name in self._pristine:
-            instance = replace(instance, op=deepcopy(self._pristine[name]))
+            instance = replace(instance, op=copied(self._pristine[name]))
         around = Surroundings(
             clock=lambda: self.now,
             count=self._count,

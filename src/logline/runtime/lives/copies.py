@@ -8,10 +8,13 @@ would be committed with the new life's (R8). In other engines each life has a pr
 from __future__ import annotations
 
 import logging
+import pickle
+import sys
 from copy import deepcopy
 from dataclasses import replace
 from typing import TypeVar
 
+from logline.graph.shipping import ship
 from logline.runtime.lives.instances import Instance
 
 T = TypeVar("T")
@@ -22,7 +25,7 @@ class Pristine:
     """Copies of an instance's objects, made before its first life begins."""
 
     def __init__(self, instance: Instance) -> None:
-        self._op = deepcopy(instance.op)
+        self._op = copied(instance.op)
         self._source = _copy(instance.source)
         self._sinks = {target: _copy(sink) for target, sink in (instance.sinks or {}).items()}
 
@@ -35,7 +38,7 @@ class Pristine:
         if source is not None:
             source = self._another("source", instance, self._source, source)
         return replace(
-            instance, op=deepcopy(self._op), source=source, sinks=sinks if instance.sinks else instance.sinks
+            instance, op=copied(self._op), source=source, sinks=sinks if instance.sinks else instance.sinks
         )
 
     @staticmethod
@@ -55,6 +58,20 @@ class Pristine:
 def _copy(part: T | None) -> T | None:
     """None also for what can't be copied: it may hold a lock or a connection, which only matters in a restart."""
     try:
-        return deepcopy(part)
+        return _deep(part)
     except Exception:
         return None
+
+
+def copied(op: T) -> T:
+    """A copy of an operator. What can be shipped and not copied is copied as if it were shipped."""
+    try:
+        return _deep(op)
+    except Exception:
+        copy: T = pickle.loads(ship(op))
+        return copy
+
+
+def _deep(part: T) -> T:
+    """A copy, in which modules are what they are."""
+    return deepcopy(part, {id(module): module for module in list(sys.modules.values())})

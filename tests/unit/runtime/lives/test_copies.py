@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +14,7 @@ import pytest
 from tests.waiting import PATIENCE, until
 
 import logline as ll
+from logline.runtime.lives.copies import copied
 
 
 class Scene:
@@ -142,3 +146,34 @@ def test_what_can_not_be_copied_is_shared_and_that_is_told(
         running.wait(PATIENCE)
     assert scene.opened == [1, 2]
     assert "can't be copied" in caplog.text
+
+
+class Holding(ll.Operator[Any, Any]):
+    """Holds a module, one that is in no file, and a view, which can be shipped and not copied."""
+
+    outputs = {"out": "n double"}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.math = math
+        self.made = types.ModuleType("made")
+        self.made.factor = 2.0  # type: ignore[attr-defined]
+        self.known = {"n": 1}.keys()
+
+    def generate(self, inset: Any, acc: Any, ctx: Any) -> Iterator[Any]:
+        assert list(self.known) == ["n"]
+        yield pa.table({"n": [self.math.sqrt(n) * self.made.factor for n in acc["n"].to_pylist()]})
+
+
+@pytest.mark.parametrize("engine", ["inline", "processes"])
+def test_what_can_be_shipped_can_be_copied(engine: Any, tmp_path: Path) -> None:
+    p = ll.Pipeline("modules")
+    source = p.source("numbers", ll.sources.batches([pa.table({"n": [4, 9]})]))
+    source.apply("roots", Holding()).sink("store", ll.sinks.collect())
+    found = p.run(f"lmdb:{tmp_path}/log", engine=engine)
+    assert found.result("store")["n"].to_pylist() == [4.0, 6.0]
+
+
+def test_a_copy_has_the_same_modules() -> None:
+    held = Holding()
+    assert copied(held).math is math
+    assert copied([held.math, held])[1] is not held
