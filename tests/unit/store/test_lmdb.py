@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -66,6 +67,37 @@ def test_a_folder_that_can_not_be_used_is_named(use: Callable[[str], object], pl
     with pytest.raises(LogError, match="give it a folder that this process may make, read and write") as info:
         use(f"lmdb:{place}")
     assert str(info.value).startswith(f"the log can't be in {place} (")
+
+
+@pytest.mark.parametrize("durability", ["disk", "process"])
+def test_the_name_of_a_new_journal_is_on_disk_before_its_first_commit(
+    durability: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut takes a name away whose folder was not synced, and all that was committed under it."""
+    synced: list[Path] = []
+    sync = os.fsync
+
+    def fsync(file: int) -> None:
+        sync(file)
+        synced.append(Path(os.readlink(f"/proc/self/fd/{file}")))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    log = tmp_path / "new" / "log"
+    store = LmdbStore(log, durability=durability)
+    assert {tmp_path, tmp_path / "new", log} <= set(synced)  # which hold "new", "log" and what is in it
+    synced.clear()
+    journal = store.claim(ORDERS)
+    wanted = {log / "journals", log / "journals" / "orders"} if durability == "disk" else set()
+    assert set(synced) == wanted
+    journal.close()
+    store.close()
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o777 & ~umask()  # it is the user's
+
+
+def umask() -> int:
+    found = os.umask(0)
+    os.umask(found)
+    return found
 
 
 def test_another_boot_is_refused_for_process(folder: Path) -> None:

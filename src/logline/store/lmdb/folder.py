@@ -30,6 +30,7 @@ from logline.store.encoding import FORMAT
 from logline.store.lmdb.bells import Bells, BellSocket, clear
 from logline.store.lmdb.crash_hints import FileCrashHint
 from logline.store.lmdb.environment import Environment, acquire, release
+from logline.store.lmdb.folders import make_folder, sync_folder
 from logline.store.lmdb.journal import LmdbJournal, LmdbReader
 from logline.store.lmdb.mail import FileMailbox
 from logline.store.seam import Holder, Meta, StoreTraits
@@ -55,11 +56,7 @@ def write_aside(path: Path, value: Mapping[str, Any] | bytes, *, sync: bool = Tr
             os.fsync(file.fileno())
     aside.replace(path)
     if sync:
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -218,7 +215,7 @@ class LmdbStore:
     def _create(self, durability: Durability) -> dict[str, Any]:
         if self.folder.exists() and any(p.name != ".log.json" for p in self.folder.iterdir() if p.name[0] != "."):
             raise LogError(f"{self.folder} is not empty and holds no log: give the log a folder of its own")
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self.folder)
         self.folder.chmod(0o700)
         for name in ("journals", "bells", "status"):
             (self.folder / name).mkdir(exist_ok=True, mode=0o700)
@@ -245,8 +242,12 @@ class LmdbStore:
 
     def claim(self, instance: InstanceName) -> LmdbJournal:
         """Fences older lives (R10)."""
-        env = acquire(self._path(instance), sync=self.durability == "disk")
+        path, disk = self._path(instance), self.durability == "disk"
+        env = acquire(path, sync=disk)
         try:
+            if disk:  # before the first commit: it would be gone with the name of its file
+                sync_folder(path)
+                sync_folder(path.parent)
             env.own()
             return LmdbJournal(env, instance)
         except BaseException:
