@@ -33,7 +33,7 @@ from logline.runtime.messages.wire import NotAMessage, encode
 from logline.spark.jobs import GroupJob, Job, PartitionJob, frame_source
 from logline.spark.slots import busy, slots_now
 from logline.spark.source import FrameSource
-from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, commands_box, outcomes_of
+from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, commands_box, outcomes_of, working_folder
 from logline.store.lmdb.environment import started
 from logline.store.seam import Mailbox, Store
 
@@ -107,15 +107,17 @@ class SparkHost:
 
     def _job(self, group: Group) -> Job:
         """The job of a group, for all its lives."""
+        folder = working_folder()
         order = Order(
             self.run,
             group.name,
             self._log,
+            self._store.log_id,
             ship(dict(group.instances)),
             logger.getEffectiveLevel(),
             os.environ.get("LOGLINE_FAULT", ""),
-            tuple(os.path.abspath(p) for p in sys.path),
-            os.getcwd(),
+            tuple(os.path.abspath(p) for p in sys.path if folder or os.path.isabs(p)),
+            folder,
         )
         context = self.spark.sparkContext
         python, context.pythonExec = context.pythonExec, sys.executable

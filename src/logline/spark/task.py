@@ -2,8 +2,9 @@
 
 A task inherits no pipes, so it uses the mailboxes of the log: it reads commands from `@group/NAME` and sends reports
 to `@reports`. It writes its status down in the log. How it ended (`End`) is the one row that the task returns; an
-exception of user code is such an end and no failure of the task, which Spark would try again. A life that was fenced
-off ends successfully for the same reason (R10).
+exception of user code is such an end and no failure of the task, which Spark would try again. So is what keeps a life
+from beginning: a folder that is missing, a log that can't be opened or is another one. A life that was fenced off
+ends successfully for the same reason (R10).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import logging
 import os
 import pickle
+import socket
 import sys
 import threading
 import time
@@ -24,8 +26,9 @@ from typing import TYPE_CHECKING, Any, assert_never
 import msgspec
 import pyarrow as pa
 
+from logline.errors import LogError
 from logline.graph.shipping import ship
-from logline.names import BoxName, PartitionName
+from logline.names import BoxName, LogId, PartitionName
 from logline.runtime.control.supervisor import Supervisor, back_off
 from logline.runtime.hosts.parent import die_with_parent, new_chance
 from logline.runtime.hosts.worker import obey_line, work
@@ -34,7 +37,7 @@ from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife
 from logline.runtime.messages.reports import End, Failed, Letter, LogLine, Report, Started, StatusReport
 from logline.runtime.messages.wire import NotAMessage, encode
 from logline.spark.respawn import can_fork, respawn
-from logline.store.address import open_store
+from logline.store.address import find_store, no_log
 from logline.store.lmdb.environment import started
 
 if TYPE_CHECKING:
@@ -59,11 +62,13 @@ class Order:
     run: str
     group: str
     log: str
+    log_id: LogId
     instances: bytes
     level: int
     armed: str
     path: tuple[str, ...]
     folder: str
+    """The driver's working folder; empty if that is gone."""
 
 
 def commands_box(group: str) -> BoxName:
@@ -107,7 +112,8 @@ def live(plain: Mapping[str, Any], batches: Iterator[pa.RecordBatch]) -> str:
     life = int(context.getLocalProperty(LIFE) or 0) + context.attemptNumber()
     partition = context.getLocalProperty(PARTITION)
     with _surroundings(order):
-        return encode(_missing(order) or _live_here(order, life, partition, batches)).decode()
+        end = _no_folder(order) or _missing(order) or _live_here(order, life, partition, batches)
+        return encode(end).decode()
 
 
 def _live_here(order: Order, life: int, partition: str | None, batches: Iterator[pa.RecordBatch]) -> End:
@@ -125,9 +131,15 @@ def _missing(order: Order) -> Failed | None:
     try:
         pickle.loads(order.instances)
     except Exception as error:
-        text = f"a Spark task can't host {order.group}: {type(error).__name__}: {error}"
-        return Failed(text, traceback=traceback.format_exc())
+        return _not_hosted(order, error)
     return None
+
+
+def _not_hosted(order: Order, error: BaseException) -> Failed:
+    """An end that names the group, the machine and the reason."""
+    what = str(error) if isinstance(error, LogError) else f"{type(error).__name__}: {error}"
+    text = f"a Spark task on {socket.gethostname()} can't host {order.group}: {what}"
+    return Failed(text, traceback=traceback.format_exc())
 
 
 def _live_on(order: Order, life: int) -> End:
@@ -150,9 +162,16 @@ def _for_partition(shipped: bytes, partition: str) -> bytes:
 
 def _live(order: Order, life: int, respawner: int | None = None, how: str = "") -> End:
     """Runs one life in this process. `respawner`: the process that forked it, if one did; `how`: how the life before
-    it ended."""
+    it ended. What the engine does not take for an end of its own is one too: another life would not do better."""
+    try:
+        return _one_life(order, life, respawner, how)
+    except BaseException as error:
+        return _not_hosted(order, error)
+
+
+def _one_life(order: Order, life: int, respawner: int | None, how: str) -> End:
     new_chance()
-    store = open_store(order.log)
+    store = _open(order)
     box = store.mail(REPORTS)
 
     def send(life: int, report: Started | LogLine) -> None:
@@ -183,6 +202,20 @@ def _live(order: Order, life: int, respawner: int | None = None, how: str = "") 
         obey=lambda engine: _obey(store, order.group, engine),
         task=task,
     )
+
+
+def _open(order: Order) -> Store:
+    """The driver's log. Makes none: where the driver's is not to be seen, an empty one would be worked on."""
+    store = find_store(order.log)
+    if store is None:
+        raise no_log(order.log)
+    if store.log_id != order.log_id:
+        raise LogError(
+            f"the log that this task finds at the address of the driver's is another one ({store.log_id}, not "
+            f"{order.log_id}): somebody has put it there, or the task is on another machine. Bring the log back, or "
+            "start the pipeline again to run it on this one"
+        )
+    return store
 
 
 def _last_status(store: Store, group: str, tell: Callable[[LogLine], None]) -> GroupStatus | None:
@@ -247,16 +280,38 @@ def _obey(store: Store, group: str, engine: InlineEngine) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def _surroundings(order: Order) -> Iterator[None]:
-    """The driver's module path and folder: modules beside the user's script are found, relative paths mean the same
-    as in the script."""
-    path, folder = list(sys.path), os.getcwd()
+    """The driver's module path, so that modules beside the user's script are found. Afterwards path and working
+    folder are what they were."""
+    path, folder = list(sys.path), working_folder()
     sys.path.extend(p for p in order.path if p not in path)
-    os.chdir(order.folder)
     try:
         yield
     finally:
         sys.path[:] = path
-        os.chdir(folder)
+        if folder:
+            os.chdir(folder)
+
+
+def _no_folder(order: Order) -> Failed | None:
+    """Goes to the driver's working folder: relative paths mean the same as in the script."""
+    try:
+        if order.folder:
+            os.chdir(order.folder)
+    except OSError as error:
+        why = FileNotFoundError(
+            f"it can't work in {order.folder}, the folder in which the driver was started ({error.strerror}). "
+            "Bring the folder back, or start the pipeline from another one"
+        )
+        return _not_hosted(order, why)
+    return None
+
+
+def working_folder() -> str:
+    """That of this process; empty if somebody has removed it."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""
 
 
 def _die_with_daemon() -> None:
