@@ -15,7 +15,7 @@ from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.runtime.control import supervisor
-from logline.spark.session import one_host
+from logline.spark.refusals import one_host
 from logline.spark.slots import busy
 
 

@@ -28,8 +28,9 @@ from logline.runtime.control.supervisor import Supervisor
 from logline.runtime.hosts.threads import ThreadHost
 from logline.runtime.lives.instances import Instance
 from logline.spark.host import SparkHost, alive
-from logline.spark.session import one_host, session
-from logline.spark.slots import slots
+from logline.spark.refusals import refuse
+from logline.spark.session import session
+from logline.spark.slots import cpus, slots
 from logline.spark.types import session as active_session
 from logline.store.address import in_folder, reach_of
 from logline.store.seam import Lease, Store
@@ -54,7 +55,7 @@ def start(graph: Graph, settings: StartSettings) -> Run:
         raise OptionError("the Spark session has been stopped: make another one, with ll.session() for example")
     used = given or session(f"logline {graph.name}")
     try:
-        _check_master(used, log)
+        refuse(used, log)
         grouping = fit(graph, used)  # what is refused must not touch the log
         folder = None
         if log is None:
@@ -112,7 +113,7 @@ def fit(graph: Graph, spark: SparkSession) -> Grouping:
         need = wanted.least + bool(wanted.on_driver)
         raise OptionError(
             f"{error}. Spark has {there} slots ({spark.sparkContext.master}): take at least {need}, "
-            f"with ll.session(master='local[{need},100]') or more executor cores"
+            f"with ll.session(master='local[{need * cpus(spark)},100]') or more executor cores"
         ) from error
     if len(found.groups) < len(wanted.groups):
         logger.info(
@@ -122,23 +123,6 @@ def fit(graph: Graph, spark: SparkSession) -> Grouping:
             ", ".join(found.groups),
         )
     return found
-
-
-def _check_master(spark: SparkSession, log: str | None) -> None:
-    master = spark.sparkContext.master
-    if (log is None or reach_of(log) == "host") and not one_host(master):
-        raise OptionError(
-            f"a log in a folder can't be used with master {master!r}, which spans hosts: an operator that is started "
-            "again elsewhere would not find it. Use a master on this machine, local[N,100] or local-cluster[...]"
-        )
-    conf = spark.sparkContext.getConf()
-    if conf.get("spark.speculation", "false") == "true" and conf.contains(
-        "spark.speculation.task.duration.threshold"
-    ):
-        raise OptionError(
-            "spark.speculation with spark.speculation.task.duration.threshold starts second copies of long tasks, "
-            "and a pipeline has nothing else: the copies would fence each other off. Take one of them out"
-        )
 
 
 _runs: weakref.WeakSet[Run] = weakref.WeakSet()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from logline.errors import OptionError
 from logline.spark.archive import Archive
+from logline.spark.refusals import one_host
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,11 +93,6 @@ def register(spark: SparkSession) -> None:
     from logline.spark import datasource
 
     datasource.register(spark)
-
-
-def one_host(master: str | None) -> bool:
-    """Whether all its tasks run on this machine: `local`, `local[4]`, `local-cluster[2,2,1024]`."""
-    return master is not None and master.startswith("local")
 
 
 def _settings(app: str, master: str, cores: int, java: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from logline.spark.session import one_host
+from logline.spark.refusals import is_true, one_host
 from logline.spark.types import session
 
 logger = logging.getLogger("logline")
@@ -23,12 +23,12 @@ for."""
 
 
 def slots(spark: SparkSession) -> int | None:
-    """Tasks that can run at the same time; None if Spark gets as many executors as it needs.
+    """Tasks that can run at the same time; None if Spark gets as many executors as it needs, without a known bound.
 
     Waits for executors that have not come yet: a session is ready before they are."""
     context = spark.sparkContext
     if _dynamic(context):
-        return None
+        return _most(context)
     found = _now(context)
     if one_host(context.master) and not _in_cluster(context):
         return found
@@ -53,6 +53,11 @@ def slots_now(spark: SparkSession) -> int | None:
     return None if _dynamic(spark.sparkContext) else _now(spark.sparkContext)
 
 
+def cpus(spark: SparkSession) -> int:
+    """Cores that each task takes."""
+    return int(spark.sparkContext.getConf().get("spark.task.cpus") or 1)
+
+
 def active_slots() -> int | None:
     """Those of the session of this process; None if it has none."""
     found = session()
@@ -66,7 +71,21 @@ def busy(spark: SparkSession) -> int:
 
 
 def _dynamic(context: Any) -> bool:
-    return bool(context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true")
+    """Whether Spark makes executors as they are needed. A `local[N]` has none to make, and ignores the setting."""
+    local = context.master == "local" or context.master.startswith("local[")
+    return not local and is_true(context.getConf().get, "spark.dynamicAllocation.enabled")
+
+
+def _most(context: Any) -> int | None:
+    """Slots that dynamic allocation can bring at most, where that is known."""
+    settings = context.getConf()
+    each, local = int(settings.get("spark.task.cpus", "1")), _in_cluster(context)
+    most = settings.get("spark.dynamicAllocation.maxExecutors")
+    cores = settings.get("spark.executor.cores") or (local[2] if local else None)
+    bounds = [int(local[1]) * (int(local[2]) // each)] if local else []
+    if most and cores:
+        bounds.append(int(most) * (int(cores) // each))
+    return min(bounds, default=None)
 
 
 def _in_cluster(context: Any) -> re.Match[str] | None:
