@@ -442,7 +442,8 @@ class Pipeline:
         the active Spark session, if there is one), and what changed against `log`. Moves no data."""
         graph = self.graph()
         validate(graph)
-        return report(graph, None if log is None else launch.changes(graph, log), _slots())
+        slots, spare = _room(graph)
+        return report(graph, None if log is None else launch.changes(graph, log), slots, spare)
 
     def rerun(self, log: str, event: str, *, ask: bool = False) -> Rerun:
         """Runs the operator that made a logged event again, with this pipeline's code, on exactly the same input set.
@@ -494,13 +495,15 @@ class Pipeline:
         return run
 
 
-def _slots() -> int | None:
-    """How many tasks the Spark session of this process can run at once; None without a session."""
+def _room(graph: Graph) -> tuple[int | None, int]:
+    """How many tasks the Spark session of this process can run at once, None without a session; and how many slots
+    the pipeline leaves free."""
     if "pyspark" not in sys.modules:
-        return None
-    from logline.spark.slots import active_slots
+        return None, 0
+    from logline.spark.room import active_room
 
-    return active_slots()
+    found = active_room(graph)
+    return found.slots, found.spare
 
 
 def _outputs(name: str, op: Operator[Any, Any], inputs: Mapping[str, Sequence[Stream]]) -> dict[PortName, pa.Schema]:

@@ -70,9 +70,10 @@ _MEANING = {
 }
 
 
-def report(graph: Graph, changes: Changes | None = None, slots: int | None = None) -> Report:
-    """The report on a graph that has been validated; `slots` is how many processes there is room for."""
-    grouping = group(graph, slots, tasks=True)
+def report(graph: Graph, changes: Changes | None = None, slots: int | None = None, spare: int = 0) -> Report:
+    """The report on a graph that has been validated. `slots`: how many tasks a session can run at once; `spare`: how
+    many of these are kept free."""
+    grouping = group(graph, None if slots is None else slots - spare, tasks=True)
     guarantees: dict[str, str] = {}
     for name, node in graph.nodes.items():
         for target, sink in node.targets.items():
@@ -83,17 +84,17 @@ def report(graph: Graph, changes: Changes | None = None, slots: int | None = Non
         grouping.all,
         tuple(_warnings(graph)),
         changes,
-        _slots(graph, grouping, slots),
+        _slots(graph, grouping, slots, spare),
     )
 
 
-def _slots(graph: Graph, grouping: Grouping, there: int | None) -> str:
+def _slots(graph: Graph, grouping: Grouping, there: int | None, spare: int) -> str:
     wanted = len(group(graph, tasks=True).groups)
     text = f"{wanted} for a process per group"
     if wanted > grouping.least:
         text += f", at least {grouping.least}"
     if there is not None:
-        text += f"; there are {there}"
+        text += f"; there are {there}" + (f", {spare} kept free for other jobs" if spare else "")
     return text + (", operators share processes" if len(grouping.groups) < wanted else "")
 
 

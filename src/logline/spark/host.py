@@ -167,6 +167,10 @@ class SparkHost:
         if status.task is not None and status.task.run == self.run:
             self._tenants[group].look(status, status.task)
 
+    def running(self) -> int:
+        """Tasks of this run that run now."""
+        return sum(tenant.tasks() for tenant in self._tenants.values())
+
     def close(self) -> None:
         """Ends the listening and drops the mail, when no life is left."""
         self._over.set()
@@ -309,13 +313,25 @@ class SparkTenant:
         with contextlib.suppress(Py4JError, OSError):
             self._host.spark.sparkContext.cancelJobGroup(self._job)
 
+    def tasks(self) -> int:
+        """Tasks of its job that run now."""
+        tracker = self._host.spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._job)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        return sum(stage.numActiveTasks for stage in stages if stage is not None)
+
     def waits_for(self) -> str:
-        """Says that Spark has no room, or that the task does not start though there is room."""
+        """Says that Spark has no room, and who has it, or that the task does not start though there is room."""
         spark = self._host.spark
         with contextlib.suppress(Py4JError, OSError):
-            there, taken = slots_now(spark), busy(spark)
+            there, taken, own = slots_now(spark), busy(spark), self._host.running()
             if there is not None and taken >= there:
-                return f"Spark has {there} slots and runs {taken} tasks; it begins when another job lets go of one"
+                has = (
+                    f"Spark has {there} slots; this pipeline has {own} of them, other jobs have {max(taken - own, 0)}"
+                )
+                if taken > own:
+                    return f"{has}. It begins when one of those lets go"
+                return f"{has}. It begins when Spark gets another executor, or an operator of this pipeline is done"
             if time.monotonic() - self._submitted > LONG:
                 return "Spark has room for it, but its task does not start; Spark's own log may say why"
         return ""

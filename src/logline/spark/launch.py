@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from logline.errors import OptionError, a_kind
-from logline.graph.groups import Grouping, group
+from logline.graph.groups import Grouping
 from logline.graph.model import Graph
 from logline.names import InstanceName
 from logline.runtime.control import launch
@@ -29,8 +29,8 @@ from logline.runtime.hosts.threads import ThreadHost
 from logline.runtime.lives.instances import Instance
 from logline.spark.host import SparkHost, alive
 from logline.spark.refusals import refuse
+from logline.spark.room import fit
 from logline.spark.session import session
-from logline.spark.slots import cpus, slots
 from logline.spark.types import session as active_session
 from logline.store.address import in_folder, reach_of
 from logline.store.seam import Lease, Store
@@ -98,31 +98,6 @@ class _OnSpark:
 
         self.made = True
         return Supervisor(launch.on_hosts(self._grouping, instances, host, ThreadHost(store)), store, lease, closing)
-
-
-def fit(graph: Graph, spark: SparkSession) -> Grouping:
-    """The groups of the graph, as many as the session has slots for."""
-    there = slots(spark)
-    wanted = group(graph, tasks=True)
-    if there is None:
-        return wanted
-    room = there - bool(wanted.on_driver)  # those run Spark jobs of their own, which need a slot too
-    try:
-        found = group(graph, room, tasks=True)
-    except OptionError as error:
-        need = wanted.least + bool(wanted.on_driver)
-        raise OptionError(
-            f"{error}. Spark has {there} slots ({spark.sparkContext.master}): take at least {need}, "
-            f"with ll.session(master='local[{need * cpus(spark)},100]') or more executor cores"
-        ) from error
-    if len(found.groups) < len(wanted.groups):
-        logger.info(
-            "Spark has %d slots for %d operators, so that some share a process: %s",
-            there,
-            len(graph.nodes),
-            ", ".join(found.groups),
-        )
-    return found
 
 
 _runs: weakref.WeakSet[Run] = weakref.WeakSet()

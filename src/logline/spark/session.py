@@ -27,6 +27,8 @@ RETRIES = 100
 """How often Spark brings a task back within one job. Each crash of an operator takes one."""
 PLACES = 16
 """Slots beyond the number of cores: a slot is a place for an operator, which mostly waits, and no core."""
+SPARE = "spark.logline.spare"
+"""The setting of a session that says how many of its slots pipelines leave free."""
 DAEMON = "logline.spark.daemon"
 _NOISE = (
     "WARNING: Using incubator modules",
@@ -36,12 +38,20 @@ _NOISE = (
 )
 
 
-def session(app: str | None = None, *, master: str | None = None, **conf: Any) -> SparkSession:
+def session(
+    app: str | None = None,
+    *,
+    master: str | None = None,
+    slots: Any = None,
+    spare: Any = None,
+    **conf: Any,
+) -> SparkSession:
     """A session for pipelines: warm Python workers, retries, a quiet console. The active one, if there is one.
 
     Other settings are Spark's own, by their names: `ll.session(**{"spark.driver.memory": "4g"})`. `master` is
     `local[N,100]` with room for 16 operators if it is not given; after `local[` and a comma stands how often Spark
-    itself brings a task back.
+    itself brings a task back. `slots` is short for such a master with so many places. A pipeline leaves `spare` of
+    them free for other jobs; one, if that is not given and the pipeline can do without it. Both are whole numbers.
 
         spark = ll.session("sales")
         pipeline.run("lmdb:sales.log", spark=spark)
@@ -52,8 +62,16 @@ def session(app: str | None = None, *, master: str | None = None, **conf: Any) -
 
     from logline.spark.types import session as active_session
 
+    if slots is not None:
+        if master is not None:
+            raise OptionError(f"master={master!r} says how many slots there are: leave slots= out, or master=")
+        master = f"local[{_count(slots, 'slots', 1)},{RETRIES}]"
+    if spare is not None:
+        conf[SPARE] = check_spare(spare, "spare")
     found = active_session()
     if found is not None:
+        if spare is not None:
+            found.conf.set(SPARE, conf[SPARE])
         logger.info("there is a Spark session already, with its own settings: it is used")
         return found
     check_java()
@@ -93,6 +111,18 @@ def register(spark: SparkSession) -> None:
     from logline.spark import datasource
 
     datasource.register(spark)
+
+
+def check_spare(value: object, name: str) -> int:
+    """The number of slots to keep free; an OptionError if it is none."""
+    return _count(value, name, 0)
+
+
+def _count(value: object, name: str, least: int) -> int:
+    text = str(value).strip()
+    if isinstance(value, bool) or not text.isdecimal() or int(text) < least:
+        raise OptionError(f"{name}={value!r}: expected a number of slots, {least} or more")
+    return int(text)
 
 
 def _settings(app: str, master: str, cores: int, java: str) -> dict[str, str]:

@@ -10,7 +10,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from logline.spark.refusals import is_true, one_host
-from logline.spark.types import session
 
 logger = logging.getLogger("logline")
 ARRIVAL = 120.0
@@ -56,12 +55,6 @@ def slots_now(spark: SparkSession) -> int | None:
 def cpus(spark: SparkSession) -> int:
     """Cores that each task takes."""
     return int(spark.sparkContext.getConf().get("spark.task.cpus") or 1)
-
-
-def active_slots() -> int | None:
-    """Those of the session of this process; None if it has none."""
-    found = session()
-    return None if found is None else slots(found)
 
 
 def busy(spark: SparkSession) -> int:
