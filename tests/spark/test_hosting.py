@@ -157,6 +157,53 @@ def test_a_zombie_is_replaced(spark: SparkSession, tmp_path: Path, log: str, mon
         check(run)
 
 
+def test_a_driver_that_may_not_signal(
+    spark: SparkSession, tmp_path: Path, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if its tasks were on another machine: a life that stands still is killed, and a restart works."""
+
+    def refused(pid: int, number: int) -> None:
+        raise PermissionError(f"the driver sends signal {number} to {pid}")
+
+    kill = os.kill
+    monkeypatch.setattr(Supervisor, "silence", 4.0)
+    with paced(tmp_path).start(log, spark=spark, durability="process") as run:
+        allow(tmp_path, 10)
+        until(lambda: run.status().operators["sums"].taken >= 10)
+        zombie, well = run.pid("sums"), run.pid("twice")
+        assert zombie is not None
+        kill(zombie, signal.SIGSTOP)
+        monkeypatch.setattr(os, "kill", refused)
+        until(lambda: run.pid("sums") not in (None, zombie))
+        run.restart("twice")
+        until(lambda: run.pid("twice") not in (None, well))
+        allow(tmp_path, EVENTS)
+        assert run.wait(PATIENCE).phase == "finished"
+        assert not alive(zombie)
+        check(run)
+
+
+def test_a_watchdog_is_killed(spark: SparkSession, tmp_path: Path, log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nobody kills a life that hangs, and the driver has Spark end the task."""
+    monkeypatch.setattr(Supervisor, "silence", 4.0)
+    with paced(tmp_path).start(log, spark=spark, durability="process") as run:
+        allow(tmp_path, 10)
+        until(lambda: run.status().operators["sums"].taken >= 10)
+        zombie = run.pid("sums")
+        assert zombie is not None
+        (watchdog,) = set(children(parent(zombie))) - {zombie}
+        os.kill(watchdog, signal.SIGKILL)
+        os.kill(zombie, signal.SIGSTOP)
+        allow(tmp_path, EVENTS)
+        assert run.wait(PATIENCE).phase == "finished"
+        check(run)
+    until(lambda: not alive(zombie))
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def test_an_exception_is_no_crash(spark: SparkSession, log: str) -> None:
     def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -26,7 +25,7 @@ from logline.errors import PipelineFailed
 from logline.graph.shipping import ship
 from logline.runtime.hosts.processes import outcome
 from logline.runtime.hosts.seam import Ended, Group, Hear
-from logline.runtime.messages.commands import WorkerCommand
+from logline.runtime.messages.commands import KillProcess, WorkerCommand
 from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife
 from logline.runtime.messages.reports import END, LETTERS, Letter, LogLine, Started, StatusReport
 from logline.runtime.messages.wire import NotAMessage, encode
@@ -34,6 +33,7 @@ from logline.spark.jobs import GroupJob, Job, PartitionJob, frame_source
 from logline.spark.slots import busy, slots_now
 from logline.spark.source import FrameSource
 from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, commands_box, outcomes_of, working_folder
+from logline.spark.watchdog import orders_box
 from logline.store.lmdb.environment import started
 from logline.store.seam import Mailbox, Store
 
@@ -99,6 +99,7 @@ class SparkHost:
         job = self._jobs.get(group.name)
         if job is None:
             self.mail(group.name).drop()
+            self.orders(group.name).drop()
             job = self._jobs[group.name] = self._job(group)
         tenant = SparkTenant(self, group, job, life, hear, ended)
         self._tenants[group.name] = tenant
@@ -133,6 +134,10 @@ class SparkHost:
     def mail(self, group: str) -> Mailbox:
         """The box from which the task of a group takes its commands."""
         return self._store.mail(commands_box(group))
+
+    def orders(self, group: str) -> Mailbox:
+        """The box from which the watchdogs of a group's tasks take their orders."""
+        return self._store.mail(orders_box(group))
 
     def _listen(self) -> None:
         while not self._over.is_set():
@@ -180,6 +185,7 @@ class SparkHost:
         self._box.drop()
         for group in self._jobs:
             self.mail(group).drop()
+            self.orders(group).drop()
 
 
 class SparkTenant:
@@ -203,6 +209,8 @@ class SparkTenant:
         self._newest = life - 1
         self._process: tuple[int, str] | None = None
         self._respawner: tuple[int, str] | None = None
+        self._ordered: tuple[int, str] | None = None
+        """The process that a watchdog was told to kill last."""
         self._submitted = time.monotonic()
         self._seen = 0.0
         self._job = f"logline-{host.run}-{group.name}-{life}"
@@ -294,19 +302,27 @@ class SparkTenant:
         self._host.mail(self._group.name).send(encode(command))
 
     def kill(self) -> None:
-        """Sends a SIGKILL; the respawner brings the life back, or Spark does, or the job fails. Where no process is,
+        """Orders the watchdog of the task to kill the life; the respawner brings it back, or Spark does, or the job
+        fails. If that was ordered before, there is no watchdog to do it: the job is cancelled. Where no process is,
         Spark is at it: after the loss of an executor that takes a while, and a job that is cancelled would have to
         begin anew."""
-        pid = self.pid or _living(self._respawner)
-        if pid is not None:
-            _kill(pid)
+        process = self._process if self.pid is not None else self._respawner
+        if process is None:
+            return
+        if process == self._ordered and _living(process) is not None:
+            self._cancel()
+        self._order(process)
+
+    def _order(self, process: tuple[int, str]) -> None:
+        self._ordered = process
+        self._host.orders(self._group.name).send(encode(KillProcess(*process)))
 
     def close(self) -> None:
         """Cancels the job first, so that Spark does not bring the worker back. A life goes with its respawner."""
         self._cancel()
         self._thread.join(GONE / 10)
-        if self._thread.is_alive() and (respawner := _living(self._respawner)) is not None:
-            _kill(respawner)  # Spark would take its time
+        if self._thread.is_alive() and self._respawner is not None:
+            self._order(self._respawner)  # Spark would take its time
         self._thread.join(GONE)
 
     def _cancel(self) -> None:
@@ -349,11 +365,6 @@ def alive(spark: SparkSession) -> bool:
 def _living(process: tuple[int, str] | None) -> int | None:
     """Returns the process id, if it still belongs to that process."""
     return process[0] if process is not None and started(process[0]) == process[1] else None
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def _short(text: str) -> str:

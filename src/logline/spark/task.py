@@ -37,6 +37,7 @@ from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife
 from logline.runtime.messages.reports import End, Failed, Letter, LogLine, Report, Started, StatusReport
 from logline.runtime.messages.wire import NotAMessage, encode
 from logline.spark.respawn import can_fork, respawn
+from logline.spark.watchdog import watched
 from logline.store.address import find_store, no_log
 from logline.store.lmdb.environment import started
 
@@ -111,7 +112,7 @@ def live(plain: Mapping[str, Any], batches: Iterator[pa.RecordBatch]) -> str:
     assert context is not None
     life = int(context.getLocalProperty(LIFE) or 0) + context.attemptNumber()
     partition = context.getLocalProperty(PARTITION)
-    with _surroundings(order):
+    with watched(order.log, order.group), _surroundings(order):
         end = _no_folder(order) or _missing(order) or _live_here(order, life, partition, batches)
         return encode(end).decode()
 

@@ -1,4 +1,5 @@
-"""Commands: to a worker, from the driver; to a run, from any process, by mail to `@driver`."""
+"""Commands: to a worker or the watchdog of a Spark task, from the driver; to a run, from any process, by mail to
+`@driver`."""
 
 from __future__ import annotations
 
@@ -32,6 +33,14 @@ class Drain(Message, frozen=True):
     """Let the sources stop reading; end when nothing is left to do."""
 
 
+class KillProcess(Message, frozen=True):
+    """Kill a process of the task, by mail to `@watch/GROUP`."""
+
+    pid: int
+    born: str
+    """When it was started, as the kernel counts: a process that has taken over the id is not meant."""
+
+
 class Restart(Message, frozen=True):
     """End the life of one operator as a crash would, and begin a new one."""
 
@@ -56,4 +65,5 @@ RunCommand = Stop | Drain | Restart | Retry | Drop
 
 BEGIN = Decoder[Begin](Begin, "a worker's first message")
 WORKER_COMMANDS = Decoder[WorkerCommand](WorkerCommand, "a command to a worker")
+WATCHDOG_ORDERS = Decoder[KillProcess](KillProcess, "an order to a watchdog")
 RUN_COMMANDS = Decoder[RunCommand](RunCommand, "a command to a run")
