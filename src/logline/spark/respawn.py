@@ -10,8 +10,8 @@ as many seconds more as the user's own modules take to be imported. It stays for
 killed. A life dies with its respawner.
 
 A fork carries one thread over and shares what is open. So a respawner is made only of a process that has no thread
-beside its own and no connection but the one to Spark (`can_fork`): a user's module that opened one when it was
-imported has a new one in each life, as it would without a respawner.
+beside its own, except such as a library ends at a fork, and no connection but the one to Spark (`can_fork`): a user's
+module that opened one when it was imported has a new one in each life, as it would without a respawner.
 """
 
 from __future__ import annotations
@@ -33,13 +33,29 @@ from logline.runtime.hosts.processes import how_it_ended
 Live = Callable[[int, str], Any]
 """Lives: how many lives of this respawner came before, and how the last of them ended."""
 _HARMLESS = {"jemalloc_bg_thd"}
-"""Threads that know what a fork is: Arrow's memory pool has one."""
+"""Threads that know what a fork is and go on beside one: Arrow's memory pool has one."""
 
 
 def can_fork() -> bool:
-    """Whether a fork of this process is a process like any other: one thread, and nothing open but Spark's socket."""
-    threads = [Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in os.listdir("/proc/self/task")]
-    return len([name for name in threads if name not in _HARMLESS]) == 1 and len(_opened()) <= 1
+    """Whether a fork of this process is a process like any other: one thread, and nothing open but Spark's socket.
+
+    Libraries that know what a fork is end their threads before one and start them again when they need them: OpenBLAS
+    does, which has threads as soon as NumPy or SciPy is imported. So if there are threads, the process forks once for
+    nothing, and counts again."""
+    if _threads() > 1:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+    return _threads() == 1 and len(_opened()) <= 1
+
+
+def _threads() -> int:
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # it has just ended
+            names.append(Path(f"/proc/self/task/{task}/comm").read_text().strip())
+    return len([name for name in names if name not in _HARMLESS])
 
 
 def _opened() -> set[str]:

@@ -100,6 +100,7 @@ def test_threads_and_processes_of_a_life_do_not_keep_the_respawner(tmp_path: Pat
         ("import pyarrow, pandas", True),
         ("import socket; spark = socket.socket()", True),
         ("import socket; spark = socket.socket(); mine = socket.socket()", False),
+        ("import os; os.environ['OPENBLAS_NUM_THREADS'] = '2'; import numpy", True),
         ("a = open('/dev/null'); b = open('/dev/zero')", False),
         ("import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", False),
     ],
