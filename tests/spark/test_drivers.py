@@ -142,7 +142,7 @@ def script(folder: Path, master: str, source: str = "batches", **more: str) -> s
     (folder / "job.py").write_text(SCRIPT % START)
     (folder / "beside.py").write_text(BESIDE)
     arguments = ["job.py", master, str(folder / "sales.db"), source]
-    return spawn(arguments, folder, PYSPARK_PYTHON=sys.executable, **more)
+    return spawn(arguments, folder, **{"PYSPARK_PYTHON": sys.executable, **more})
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, object]:
@@ -162,6 +162,14 @@ def test_a_session_that_is_not_ours(tmp_path: Path) -> None:
     assert found == {"phase": "finished", "hourly": 1}
     assert totals(tmp_path / "sales.db") == expected()
     assert (tmp_path / "seen").exists()
+
+
+def test_the_python_that_a_user_has_chosen(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ntouch {tmp_path}/chosen\nexec {sys.executable} "$@"\n')
+    python.chmod(0o700)
+    assert finish(script(tmp_path, "local[4]", PYSPARK_PYTHON=str(python)))["phase"] == "finished"
+    assert (tmp_path / "chosen").exists()
 
 
 @pytest.mark.parametrize(

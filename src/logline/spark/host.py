@@ -30,6 +30,7 @@ from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife
 from logline.runtime.messages.reports import END, LETTERS, Letter, LogLine, Started, StatusReport
 from logline.runtime.messages.wire import NotAMessage, encode
 from logline.spark.jobs import GroupJob, Job, PartitionJob, frame_source
+from logline.spark.session import python_of
 from logline.spark.slots import busy, slots_now
 from logline.spark.source import FrameSource
 from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, commands_box, outcomes_of, working_folder
@@ -121,7 +122,7 @@ class SparkHost:
             folder,
         )
         context = self.spark.sparkContext
-        python, context.pythonExec = context.pythonExec, sys.executable
+        python, context.pythonExec = context.pythonExec, python_of(context)
         try:
             plain = GroupJob(context, order)
             if (instance := frame_source(group)) is None:

@@ -20,6 +20,7 @@ from logline.spark.archive import Archive
 from logline.spark.refusals import one_host
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger("logline")
@@ -29,6 +30,7 @@ PLACES = 16
 """Slots beyond the number of cores: a slot is a place for an operator, which mostly waits, and no core."""
 SPARE = "spark.logline.spare"
 """The setting of a session that says how many of its slots pipelines leave free."""
+PYTHON = "spark.pyspark.python"
 DAEMON = "logline.spark.daemon"
 _NOISE = (
     "WARNING: Using incubator modules",
@@ -79,7 +81,10 @@ def session(
     master = master or f"local[{cores + PLACES},{RETRIES}]"
     archive = Archive(_cache())
     ours = _settings(app or "logline", master, cores, archive.options())
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the default is whatever python3 is on the path
+    if _has_logline(master, str(conf.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable)):
+        ours["spark.python.daemon.module"] = DAEMON
+    if conf.get(PYTHON) is None:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the default is whatever python3 is on the path
     builder = SparkSession.builder.master(master)
     for key, value in {**ours, **{key: _text(value) for key, value in conf.items()}}.items():
         builder = builder.config(key, value)
@@ -101,6 +106,21 @@ def _warm_up(spark: SparkSession) -> None:
     with contextlib.suppress(Exception):  # the session may be stopped meanwhile
         spark.sparkContext.setJobDescription("logline: warm-up")
         spark.sparkContext.parallelize([0], 1).mapPartitions(lambda records: records).count()
+
+
+def python_of(context: SparkContext) -> str:
+    """The Python of a session's workers: the one that the user chose, else the one that runs here. Spark itself looks
+    at its own setting only in `spark-submit`, and takes `python3` by default."""
+    if chosen := context.getConf().get(PYTHON):
+        return chosen
+    ours = "PYSPARK_PYTHON" not in os.environ and one_host(context.master)
+    return sys.executable if ours else str(context.pythonExec)
+
+
+def _has_logline(master: str, python: str) -> bool:
+    """Whether the workers of a session surely have Logline: those on this machine that run this very Python. Of a
+    cluster, or of another Python, only its user can know."""
+    return one_host(master) and shutil.which(python) == shutil.which(sys.executable)
 
 
 def register(spark: SparkSession) -> None:
@@ -129,7 +149,6 @@ def _settings(app: str, master: str, cores: int, java: str) -> dict[str, str]:
     settings = {
         "spark.app.name": app,
         "spark.task.maxFailures": str(RETRIES),
-        "spark.python.daemon.module": DAEMON,
         "spark.python.worker.faulthandler.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
         "spark.port.maxRetries": "100",

@@ -11,6 +11,8 @@ import pytest
 from tests.cli.harness import environment, write_sales
 from tests.waiting import PATIENCE
 
+from logline.spark.session import _has_logline
+
 NO_PYSPARK = """
 import sys
 sys.modules["pyspark"] = None  # as if it were not installed: importing it raises ImportError
@@ -39,6 +41,19 @@ def test_no_java(arguments: list[str], tmp_path: Path) -> None:
     assert "Spark needs Java 17 or newer, and there is none: install one or set JAVA_HOME" in said
     assert "engine='processes'" in said
     assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize(
+    ("master", "python", "has"),
+    [
+        ("local[4,100]", sys.executable, True),
+        ("local-cluster[2,2,1024]", sys.executable, True),
+        ("local[4]", "/usr/bin/env", False),
+        ("spark://host:7077", sys.executable, False),
+    ],
+)
+def test_where_workers_surely_have_logline(master: str, python: str, has: bool) -> None:
+    assert _has_logline(master, python) is has
 
 
 def test_no_pyspark(arguments: list[str], tmp_path: Path) -> None:
