@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from tests.waiting import PATIENCE
 import logline as ll
 from logline.errors import OptionError, PipelineFailed, SchemaError
 from logline.names import OperatorName, PortName
+from logline.operators import Gathered
+from logline.spark.sql import Query
 
 HOUR = datetime(2026, 3, 1, tzinfo=UTC)
 SALES = [
@@ -182,3 +186,33 @@ except ll.errors.SchemaError as error:
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert said.startswith("operator 'unknown': its schema is not known, since there is no Spark session")
     assert "schema=" in said
+
+
+def test_what_was_given_to_spark_is_let_go(spark: SparkSession) -> None:
+    """Sets of 16 MB: DataFrames of few of them are alive at a time, though Python's own collector does nothing, and
+    the JVM holds them in columns."""
+    plans: list[str] = []
+    frames: weakref.WeakSet[DataFrame] = weakref.WeakSet()
+    alive: list[int] = []
+
+    def counts(frame: DataFrame) -> DataFrame:
+        made = frame.groupBy().count()
+        plans.append(str(frame._jdf.queryExecution().executedPlan().toString()))
+        frames.add(frame)
+        alive.append(len(frames))
+        return made
+
+    query = Query("counts", counts, None)
+    threshold = spark.conf.get("spark.sql.execution.arrow.localRelationThreshold")
+    table = pa.table({"n": range(2_000_000)})
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(6):
+            parts = Gathered.after(None, table.combine_chunks().to_batches()[0])
+            assert query.result(parts).to_pylist() == [{"count": 2_000_000}]
+    finally:
+        gc.enable()
+    assert max(alive) <= 3
+    assert not any("LocalTableScan" in plan for plan in plans)
+    assert spark.conf.get("spark.sql.execution.arrow.localRelationThreshold") == threshold

@@ -9,6 +9,7 @@ The input set is an event, or the events of a window: `Query` takes the place of
 
 from __future__ import annotations
 
+import gc
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -23,7 +24,27 @@ from logline.operators import BlockAggregate, Events, Gathered, Tumbling, Tumbli
 from logline.spark.held import Held
 from logline.spark.types import arrow_schema, as_spark_arrow, cast, session, to_frame
 
+GARBAGE = 32 << 20
+"""Bytes given to the JVM after which DataFrames that nobody uses are collected."""
 FrameFn = Callable[[DataFrame], DataFrame]
+
+
+class _Given:
+    """Counts what was given to the JVM. A DataFrame is part of a cycle of Python objects, and the JVM keeps its rows
+    until Python's collector finds the cycle; that one counts objects, and sees a few small ones."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def add(self, size: int) -> None:
+        """Has the collector run after every 32 MiB."""
+        self._bytes += size
+        if self._bytes >= GARBAGE:
+            self._bytes = 0
+            gc.collect()
+
+
+_given = _Given()
 
 
 class Query:
@@ -50,10 +71,12 @@ class Query:
             raise DefinitionError(f"operator {self.name!r}: there is no Spark session any more to run its jobs in")
         context = spark.sparkContext
         context.setJobDescription(f"{self.name}: Spark SQL on an input set")
+        table = parts.table()
         try:
-            return self._made(self._frame(spark, parts.table())).toArrow()
+            return self._made(self._frame(spark, table)).toArrow()
         finally:
             context.setJobDescription(None)  # type: ignore[arg-type]  # None takes it away
+            _given.add(table.nbytes)
 
     def output(self, schema: pa.Schema) -> pa.Schema:
         """What was declared, or what Spark says that the function makes of this schema; no job is run for it."""

@@ -10,6 +10,7 @@ dictionary), times are cut to microseconds, and the rest is refused by name.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from logline.errors import SchemaError
 from logline.graph.ddl import parse_ddl
 
+_THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
+_converting = threading.Lock()
+"""Held while that setting of the session is another one: two threads at once would restore the wrong value."""
 _UTC = pa.timestamp("us", "UTC")
 _WIDER = {
     pa.uint8(): pa.int16(),
@@ -60,9 +64,18 @@ def cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def to_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """A DataFrame of a table whose schema `as_spark_arrow` gave."""
-    # With its schema: Spark would take a time without a zone for one in the session's zone.
-    return spark.createDataFrame(table, schema=from_arrow_schema(table.schema))
+    """A DataFrame of a table whose schema `as_spark_arrow` gave.
+
+    The JVM holds it as Arrow does, in columns. By default it would make objects of a small table, several times as
+    large."""
+    with _converting:
+        before = spark.conf.get(_THRESHOLD)
+        spark.conf.set(_THRESHOLD, "0")
+        try:
+            # With its schema: Spark would take a time without a zone for one in the session's zone.
+            return spark.createDataFrame(table, schema=from_arrow_schema(table.schema))
+        finally:
+            spark.conf.set(_THRESHOLD, str(before))
 
 
 def arrow_schema(frame: DataFrame, where: str) -> pa.Schema:
