@@ -45,6 +45,7 @@ def main() -> int:
             killed = kill(run, "hourly", after=records // PER_EVENT // 3, mark=Path(folder) / "killed")
             status = run.wait()
         print(f"\n{status}\n\n{time.monotonic() - began:.1f} s")
+        print("comparing with plain Spark SQL, which takes some seconds", flush=True)
         found = in_order(pq.read_table(Path(folder) / "hourly"))
         same = found.equals(in_order(spark_sql(spark, records)).cast(found.schema))
         print(f"hourly totals: {found.num_rows} rows, {'equal to' if same else 'DIFFERENT FROM'} plain Spark SQL's")

@@ -104,6 +104,7 @@ def show(records: int, engine: Literal["spark", "processes"]) -> bool:
             killed = kill(run, "hourly", records // PER_EVENT // 3, Path(folder) / "killed")
             status = run.wait()
         print(f"\n{status}\n\n{time.monotonic() - began:.1f} s")
+        print("comparing with a plain aggregate", flush=True)
         found = in_order(pq.read_table(Path(folder) / "hourly"))
         same: bool = found.equals(plain_aggregate(records).cast(found.schema))
     print(f"hourly totals: {found.num_rows} rows, {'equal to' if same else 'DIFFERENT FROM'} a plain aggregate")
