@@ -73,6 +73,7 @@ def test_ctrl_c(spark: SparkSession, command: Command) -> None:
     os.killpg(command.process.pid, signal.SIGINT)
     _, said = command.process.communicate(timeout=PATIENCE)
     assert command.process.returncode == 130, said
+    assert "in Spark's UI: http://" in said
     assert "Traceback" not in said
     assert log_status(ll.open_log(command.log).store).phase == "stopped"
     until(lambda: not [pid for pid in below if alive(pid)])

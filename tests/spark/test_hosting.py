@@ -204,6 +204,24 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def test_stages_have_the_names_of_operators(spark: SparkSession, tmp_path: Path, log: str) -> None:
+    """In Spark's UI; after a death of the task's job it says how many there were."""
+    tracker = spark.sparkContext.statusTracker()
+
+    def jobs() -> dict[str, int]:
+        found = ((job, tracker.getJobInfo(job)) for job in tracker.getActiveJobsIds())
+        stages = ((job, tracker.getStageInfo(info.stageIds[0])) for job, info in found if info is not None)
+        return {stage.name: job for job, stage in stages if stage is not None}
+
+    with paced(tmp_path).start(log, spark=spark, durability="process") as run:
+        until(lambda: set(jobs()) >= {f"logline: {name}" for name in run.status().operators})
+        spark.sparkContext._jsc.sc().cancelJob(jobs()["logline: sums"])
+        until(lambda: "logline: sums (restart 1)" in jobs())
+        allow(tmp_path, EVENTS)
+        assert run.wait(PATIENCE).phase == "finished"
+        check(run)
+
+
 def test_an_exception_is_no_crash(spark: SparkSession, log: str) -> None:
     def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows:

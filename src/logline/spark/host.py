@@ -224,7 +224,10 @@ class SparkTenant:
     def _run(self) -> None:
         context = self._host.spark.sparkContext
         try:
-            context.setJobGroup(self._job, f"logline: {', '.join(self._group.instances)}", interruptOnCancel=True)
+            again = f" (restart {self._life})" if self._life else ""
+            names = f"logline: {', '.join(self._group.instances)}{again}"
+            context.setJobGroup(self._job, names, interruptOnCancel=True)
+            context.setLocalProperty("callSite.short", names)  # the name of its stage
             context.setLocalProperty(LIFE, str(self._life))
             ended = outcome(END.decode(self._work.run().encode()))
         except NotAMessage as error:

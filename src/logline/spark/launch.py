@@ -70,6 +70,8 @@ def start(graph: Graph, settings: StartSettings) -> Run:
         if given is None:
             used.stop()
         raise
+    if on_spark.made and (address := used.sparkContext.uiWebUrl):
+        logger.info("pipeline %r in Spark's UI: %s", graph.name, address)
     if given is None and not on_spark.made:
         used.stop()  # the log has finished: there is nothing to run
     _keep_interrupts(run)
