@@ -20,6 +20,7 @@ from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.events import Output, Position
 from logline.engine.image import Claim, Image, Needs
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.results import Produced, Result
 from logline.engine.sets import Member
 from logline.engine.spec import InstanceSpec
@@ -42,6 +43,7 @@ UP, OP, DOWN = InstanceName("up"), InstanceName("op"), InstanceName("down")
 CHANNEL = Channel.between(UP, OUT, OP, IN)
 NEXT = Channel.between(OP, OUT, DOWN, IN)
 PAYLOAD = (("record", 0),)
+MOMENT = Moment(Monotonic(1), Wall(1))
 
 
 def _spec(*, stateless: bool) -> InstanceSpec:
@@ -62,7 +64,7 @@ def machine(block: int) -> float:
     while pending:
         stimulus = pending.pop(0)
         actions: list[do.Action] = []
-        spent += timed(lambda stimulus=stimulus, actions=actions: actions.extend(m.handle(stimulus, 1)))  # type: ignore[misc]
+        spent += timed(lambda stimulus=stimulus, actions=actions: actions.extend(m.handle(stimulus, MOMENT)))  # type: ignore[misc]
         for action in actions:
             if isinstance(action, do.ClaimJournal):
                 pending.append(on.Claimed(Claim(Incarnation(1), Image())))
@@ -135,7 +137,7 @@ def life(op: Operator[Any, Any], *, stateless: bool) -> float:
     receiver = store.claim(DOWN)
     hooks = _Taking(receiver)
     instance = Instance(OperatorName("op"), _spec(stateless=stateless), PlainPayloads(), op=op, sinks={})
-    driver = live(instance, store, hooks, Surroundings(clock=lambda: 1, threads=False))
+    driver = live(instance, store, hooks, Surroundings(clock=lambda: MOMENT, threads=False))
     return timed(driver.run)
 
 
@@ -167,7 +169,7 @@ def source() -> float:
     while pending:
         stimulus = pending.pop(0)
         actions: list[do.Action] = []
-        spent += timed(lambda stimulus=stimulus, actions=actions: actions.extend(m.handle(stimulus, 1)))  # type: ignore[misc]
+        spent += timed(lambda stimulus=stimulus, actions=actions: actions.extend(m.handle(stimulus, MOMENT)))  # type: ignore[misc]
         for action in actions:
             if isinstance(action, do.ClaimJournal):
                 pending.append(on.Claimed(Claim(Incarnation(1), Image())))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from logline.engine.events import Output
 from logline.engine.image import Image
+from logline.engine.moments import Monotonic
 from logline.engine.results import Failure
 from logline.engine.sets import Answer
 from logline.engine.step import Step
@@ -209,9 +210,9 @@ class ObserveBases(Action):
 
 @dataclass(frozen=True, slots=True)
 class Wake(Action):
-    """Send a Tick at this time (microseconds since 1970), or later."""
+    """Send a Tick at this time, or later."""
 
-    at: int
+    at: Monotonic
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 The watermark is the minimum, over the channels that have neither ended nor been idle for `idle`, of the
 greatest event time seen minus the lateness. A channel that has not started holds it back. It never goes back.
-Times are microseconds since 1970; what time it is on the wall comes in as a value.
+Event times are microseconds since 1970. Silence is waited for, so it is measured on the monotonic clock; what the
+clocks say comes in as a value.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
+from logline.engine.moments import Monotonic
 from logline.engine.sets import Timer
 from logline.graph.operator import Clock
 from logline.names import ChannelName, InsetId
@@ -25,11 +27,11 @@ class EventClock:
         self.lateness = lateness
         self.idle = idle
         self.greatest: dict[ChannelName, int | None] = dict.fromkeys(channels)
-        self.active: dict[ChannelName, int] = {}
+        self.active: dict[ChannelName, Monotonic] = {}
         self.ended: set[ChannelName] = set()
         self.watermark: int | None = None
 
-    def restore(self, logged: dict[ChannelName, int], ended: Iterable[ChannelName], now: int) -> None:
+    def restore(self, logged: dict[ChannelName, int], ended: Iterable[ChannelName], now: Monotonic) -> None:
         """As it was at the image's positions; silence is counted anew from now."""
         for channel in self.greatest:
             self.greatest[channel] = logged.get(channel)
@@ -37,21 +39,21 @@ class EventClock:
         self.ended = {c for c in ended if c in self.greatest}
         self.watermark = logged.get(WATERMARK)
 
-    def rewire(self, channels: Iterable[ChannelName], now: int) -> None:
+    def rewire(self, channels: Iterable[ChannelName], now: Monotonic) -> None:
         """Other channels: what one of them has shown stays known, one that has come begins as any other does."""
         self.greatest = {channel: self.greatest.get(channel) for channel in channels}
         self.active = {channel: self.active.get(channel, now) for channel in self.greatest}
         self.ended &= self.greatest.keys()
 
-    def saw(self, channel: ChannelName, time: int | None, now: int) -> None:
+    def saw(self, channel: ChannelName, time: int | None, now: Monotonic) -> None:
         """An event has arrived whose greatest time is this."""
         self.active[channel] = now
         if time is not None:
             known = self.greatest[channel]
             self.greatest[channel] = time if known is None else max(known, time)
 
-    def advance(self, now: int) -> int | None:
-        """Moves the watermark as far as the channels allow at wall time `now`, and returns it. None: no time yet."""
+    def advance(self, now: Monotonic) -> int | None:
+        """Moves the watermark as far as the channels allow now, and returns it. None: no time yet."""
         live = [c for c in self.greatest if c not in self.ended]
         awake = [c for c in live if not self._silent(c, now)]
         if awake:
@@ -69,15 +71,15 @@ class EventClock:
             self.watermark = found
         return self.watermark
 
-    def _silent(self, channel: ChannelName, now: int) -> bool:
+    def _silent(self, channel: ChannelName, now: Monotonic) -> bool:
         return self.idle is not None and now - self.active.get(channel, now) >= self.idle
 
-    def next_silence(self, now: int) -> int | None:
+    def next_silence(self, now: Monotonic) -> Monotonic | None:
         """When a channel will have been silent for `idle`."""
         if self.idle is None:
             return None
         waits = [
-            self.active.get(c, now) + self.idle
+            Monotonic(self.active.get(c, now) + self.idle)
             for c in self.greatest
             if c not in self.ended and not self._silent(c, now)
         ]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from logline.engine.image import Image
+from logline.engine.moments import Monotonic
 from logline.engine.spec import Limits
 from logline.engine.step import Step
 
@@ -25,7 +26,7 @@ class Commits:
         self.hurry = False
         """Whether somebody waits for what is pending, beyond what the step itself shows."""
         self._number = 0
-        self._waiting_since: int | None = None
+        self._waiting_since: Monotonic | None = None
 
     def restore(self, image: Image) -> None:
         """Takes over what the image says."""
@@ -37,8 +38,8 @@ class Commits:
         return self.flying is None and self.pending.empty
 
     def when(
-        self, now: int, *, stopping: bool, may_grow: Callable[[], bool], unacknowledged: Callable[[], bool]
-    ) -> int | Literal["now"] | None:
+        self, now: Monotonic, *, stopping: bool, may_grow: Callable[[], bool], unacknowledged: Callable[[], bool]
+    ) -> Monotonic | Literal["now"] | None:
         """When what is pending should be sent: now, at a time, or not before something else happens.
 
         `may_grow`: more steps are about to come that can share the commit. `unacknowledged`: a sender may soon wait
@@ -51,7 +52,7 @@ class Commits:
             return "now" if stopping or not may_grow() or self._full(step) else None
         if self._waiting_since is None:
             self._waiting_since = now
-        due = self._waiting_since + self._limits.ack_after
+        due = Monotonic(self._waiting_since + self._limits.ack_after)
         return "now" if now >= due or unacknowledged() else due
 
     def _urgent(self, step: Step) -> bool:

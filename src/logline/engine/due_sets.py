@@ -35,6 +35,7 @@ from typing import Literal
 import msgspec
 
 from logline.engine.history import Finished
+from logline.engine.moments import Monotonic
 from logline.engine.results import Produced, Result
 from logline.engine.sets import Answer
 from logline.errors import EngineError
@@ -71,7 +72,7 @@ class DueSet(msgspec.Struct, eq=False):
     calls: set[Call] | None = None
     """The calls that its code waits for."""
     tries: int = 0
-    retry_at: int = 0
+    retry_at: Monotonic = Monotonic(0)
     retried: Ssn | None = None
     """Of rejected rows that are retried: their event on port `errors`."""
     diverted: Finished | None = None
@@ -196,7 +197,7 @@ class DueSets:
 
     # ---- failing --------------------------------------------------------------------------------------
 
-    def retry(self, serial: Serial, at: int) -> None:
+    def retry(self, serial: Serial, at: Monotonic) -> None:
         """Its code raised, and is tried again at this time."""
         due = self._sets[serial]
         due.move("retrying")
@@ -204,7 +205,7 @@ class DueSets:
         due.retry_at = at
         self._retrying.append(due)
 
-    def requeue(self, now: int) -> int | None:
+    def requeue(self, now: Monotonic) -> Monotonic | None:
         """Sets whose time has come are generated next. Returns the time of the first one that still waits."""
         if not self._retrying:
             return None

@@ -13,6 +13,7 @@ from logline.engine import stimuli as on
 from logline.engine.due_sets import DueSet, DueSets
 from logline.engine.history import Finished
 from logline.engine.image import Image
+from logline.engine.moments import Monotonic
 from logline.engine.results import Failure
 from logline.engine.sets import Answer
 from logline.engine.spec import InstanceSpec, again_channel
@@ -31,7 +32,7 @@ class SetGeneration:
         self.sets = DueSets(ordered=spec.ordered)
         self.wanted: list[on.CallWanted] = []
         """Calls of a writer that wait until what it wrote before is written."""
-        self.retry_at: int | None = None
+        self.retry_at: Monotonic | None = None
         """When the first set that failed is tried again."""
         self._failed: dict[Serial, Failure] = {}
         """Until the phases are rebuilt: sets that failed in an earlier life."""
@@ -63,7 +64,7 @@ class SetGeneration:
         backlog = len(self.sets)
         return backlog == 0 if self._spec.concurrency == 1 else backlog < 2 * self._spec.concurrency
 
-    def start(self, now: int) -> None:
+    def start(self, now: Monotonic) -> None:
         """Generates what is queued: a run of sets one after the other, or several at once, each by itself."""
         self.retry_at = self.sets.requeue(now)
         sets, concurrency = self.sets, self._spec.concurrency
@@ -77,7 +78,7 @@ class SetGeneration:
     def _generate(self, run: Iterable[DueSet]) -> None:
         self._act(do.Generate([do.Job(due.serial, due.cause, tuple(due.answers or ())) for due in run]))
 
-    def generated(self, stimulus: on.Generated, now: int) -> None:
+    def generated(self, stimulus: on.Generated, now: Monotonic) -> None:
         """Some sets have come to an end, one way or the other."""
         for serial, _, failure in self.sets.generated(stimulus.results):
             assert failure is not None
@@ -85,13 +86,13 @@ class SetGeneration:
 
     # ---- failing --------------------------------------------------------------------------------------
 
-    def failed(self, serial: Serial, failure: Failure, now: int) -> None:
+    def failed(self, serial: Serial, failure: Failure, now: Monotonic) -> None:
         """An exception is not a crash: retry, then `on_error`."""
         due = self.sets[serial]
         due.tries += 1
         retry = self._spec.retry
         if failure.retryable and due.tries < retry.attempts:
-            self.sets.retry(serial, now + retry.delay(due.tries))
+            self.sets.retry(serial, Monotonic(now + retry.delay(due.tries)))
         else:
             self.fail_for_good(serial, failure)
 

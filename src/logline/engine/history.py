@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from logline.engine.moments import Wall
 from logline.engine.sets import Member
 from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
 
@@ -45,8 +46,8 @@ class Segment(NamedTuple):
     Retention is by segment, since to look at each set would cost as much as making it (R12)."""
 
     number: int
-    began: int
-    at: int
+    began: Wall
+    at: Wall
     """When the last of it was put out, in microseconds since 1970."""
     ports: dict[PortName, tuple[Ssn, int]]
     """The last SSN and the total of each kept port at its end."""

@@ -11,12 +11,15 @@ from logline.engine import actions as do
 from logline.engine.events import Output, Position
 from logline.engine.image import Image
 from logline.engine.inbox import Inbox
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.spec import InstanceSpec
 from logline.engine.step import Step
 from logline.names import ChannelName
 
 SHORT, LONG = 10_000, 40_000
 """Microseconds that a run of events should take from intake to outputs."""
+APART = 1000
+"""Microseconds that two reckonings of one time may differ, unless somebody has set the wall clock."""
 
 Run = Sequence[tuple[ChannelName, Output]]
 
@@ -30,12 +33,16 @@ class EventIntake:
         self.inbox = Inbox(spec)
         self.applying: Run = ()
         """The run that is taken in and generated at once, if one is."""
-        self.check_clock_at: int | None = None
-        """When the phases want to look at the wall clock again."""
-        self.began = 0
+        self.silence_at: Monotonic | None = None
+        """When the phases want to see whether a channel has fallen silent."""
+        self.timer_at: Wall | None = None
+        """When the phases want to see which timers of the wall clock have come."""
+        self._tick_at: Monotonic | None = None
+        """When the wall clock should be at `timer_at`, as it was when that was last reckoned."""
+        self.began = Monotonic(0)
         """When the last run was begun."""
         self._positions: dict[ChannelName, Position] | None = None
-        """Where the channels are after the run that is under way; empty for a look at the clock."""
+        """Where the channels are after the run that is under way; empty for a look at the clocks."""
         self._acknowledged: dict[ChannelName, int] = {}
         """Bytes of each channel up to the position that is durable."""
         self._length = 1
@@ -47,17 +54,37 @@ class EventIntake:
 
     @property
     def under_way(self) -> bool:
-        """Whether the phases are at a run, or at the clock."""
+        """Whether the phases are at a run, or at the clocks."""
         return self._positions is not None
 
-    def begin(self, now: int) -> None:
-        """Hands the next run to the phases, or has them look at the clock; nothing if there is neither."""
-        if self.check_clock_at is not None and now >= self.check_clock_at:
-            self.check_clock_at = None
+    def check_clocks_at(self, silence: Monotonic | None, timer: Wall | None) -> None:
+        """What the phases wait for."""
+        self.silence_at, self.timer_at = silence, timer
+
+    def wakes(self, moment: Moment) -> Iterable[Monotonic]:
+        """When to have a Tick for what the phases wait for. When the wall clock will be at a timer's time is reckoned
+        anew if somebody has set it; not at every stimulus, since the two clocks are not read at one instant."""
+        if self.silence_at is not None:
+            yield self.silence_at
+        if self.timer_at is not None:
+            at, known = moment.until(self.timer_at), self._tick_at
+            if known is None or known <= moment.monotonic or abs(at - known) > APART:
+                known = self._tick_at = at
+            yield known
+
+    def _clocks_due(self, moment: Moment) -> bool:
+        if self.silence_at is not None and moment.monotonic >= self.silence_at:
+            return True
+        return self.timer_at is not None and moment.wall >= self.timer_at
+
+    def begin(self, moment: Moment) -> None:
+        """Hands the next run to the phases, or has them look at the clocks; nothing if there is neither."""
+        if self._clocks_due(moment):
+            self.silence_at = self.timer_at = None
             self._positions = {}
             self._act(do.CheckClock())
         elif self.inbox.waiting:
-            self.began = now
+            self.began = moment.monotonic
             run, self._positions = self.inbox.take(self._length)
             if self._spec.plain and not any(position.ended for position in self._positions.values()):
                 self.applying = run
@@ -71,7 +98,7 @@ class EventIntake:
         self.applying, self._positions = (), None
         return run, positions
 
-    def adapt(self, now: int) -> None:
+    def adapt(self, now: Monotonic) -> None:
         """Runs are as long as keeps the machine responsive: many cheap events at once, slow ones one by one."""
         spent = now - self.began
         if spent < SHORT:

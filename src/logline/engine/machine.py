@@ -1,4 +1,4 @@
-"""The protocol as a pure state machine: `handle(stimulus, now) -> actions`.
+"""The protocol as a pure state machine: `handle(stimulus, moment) -> actions`.
 
 This is the part that every instance has: claiming its journal (R10), committing (R1-R3), the end and leaving (R11),
 failing, and collecting (R12). `operating.OperatorMachine` adds inputs, input sets and writes; `reading.SourceMachine`
@@ -21,6 +21,7 @@ from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.commits import Commits
 from logline.engine.image import Image, Needs
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.outbox import Outbox
 from logline.engine.policy import Asked, Policy
 from logline.engine.results import Failure
@@ -40,7 +41,9 @@ class Machine(ABC):
         self.spec = spec
         self.policy = policy
         self.phase: Phase = "new"
-        self.now = 0
+        self.moment = Moment(Monotonic(0), Wall(0))
+        self.now = self.moment.monotonic
+        """Whatever waits, waits by this. The wall clock is for what is logged or shown with its time."""
         self.incarnation = Incarnation(0)
         self.outbox = Outbox(spec, needed)
         self.retention = Retention(spec)
@@ -54,7 +57,7 @@ class Machine(ABC):
         self.story = Story(spec.limits.story) if spec.limits.story else None
         """What this life has heard and done lately, if somebody wants to know."""
         self._actions: list[do.Action] = []
-        self._wake_at: int | None = None
+        self._wake_at: Monotonic | None = None
         self._observing = False
         self._look = False
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -72,16 +75,16 @@ class Machine(ABC):
             on.Command: self._on_command,
         }
 
-    def handle(self, stimulus: on.Stimulus, now: int) -> list[do.Action]:
+    def handle(self, stimulus: on.Stimulus, moment: Moment) -> list[do.Action]:
         """One stimulus in, the actions it leads to out."""
         if self.phase == "gone":
             return []
-        self.now = max(self.now, now)
+        self.moment, self.now = moment, moment.monotonic
         self._handlers[type(stimulus)](stimulus)
         self._advance()
         found, self._actions = self._actions, []
         if self.story is not None:
-            self.story.add(self.now, self.phase, stimulus, found)
+            self.story.add(moment.wall, self.phase, stimulus, found)
         return found
 
     def _do(self, action: do.Action) -> None:
@@ -187,7 +190,7 @@ class Machine(ABC):
         self.phase = "failed"
         self._do(do.Halt(failure, serial, event))
 
-    def _wake(self, at: int) -> None:
+    def _wake(self, at: Monotonic) -> None:
         if self._wake_at is None or at < self._wake_at:
             self._wake_at = at
             self._do(do.Wake(at))
@@ -243,7 +246,7 @@ class Machine(ABC):
 
     def _send(self) -> None:
         step = self.commits.send()
-        self.retention.record(step, self.now)
+        self.retention.record(step, self.moment.wall)
         self._actions += self.policy.log(step)
 
     def _on_committed(self, stimulus: on.Committed) -> None:
@@ -296,7 +299,7 @@ class Machine(ABC):
 
     def _collect(self, needs: Mapping[ChannelName, Needs], written: Mapping[TargetName, int]) -> None:
         """History first: what its outputs were made of is needed no longer than they are."""
-        floors = self.retention.floors(needs, self.outbox.durable, self.now)
+        floors = self.retention.floors(needs, self.outbox.durable, self.moment)
         pending = self.commits.pending
         pending.lineage.expired = max(pending.lineage.expired, self.retention.expire(floors))
         collected = self.outbox.collect(needs, written, floors)

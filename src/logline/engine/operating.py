@@ -80,7 +80,7 @@ class OperatorMachine(Machine):
 
     def _on_rebuilt(self, stimulus: on.Rebuilt) -> None:
         self.phase = "running"
-        self.intake.check_clock_at = stimulus.intake.wake_at
+        self.intake.check_clocks_at(stimulus.intake.silence_at, stimulus.intake.timer_at)
         self.generation.rebuilt()
         for serial, failure in stimulus.intake.failed:
             if serial not in self.generation.sets:
@@ -106,7 +106,7 @@ class OperatorMachine(Machine):
         intake, sets = stimulus.intake, self.generation.sets
         _, positions = self.intake.taken()
         self.sealing.take_in(intake, positions)
-        self.intake.check_clock_at = intake.wake_at
+        self.intake.check_clocks_at(intake.silence_at, intake.timer_at)
         sets.add_run(intake.alone)
         for serial, cause in intake.due:
             sets.add(serial, cause)
@@ -201,13 +201,13 @@ class OperatorMachine(Machine):
         self._seal_if_whole()
         if not self._blocked():
             if not self.intake.under_way and self.generation.can_take():
-                self.intake.begin(self.now)
+                self.intake.begin(self.moment)
             self.generation.start(self.now)
         self._permit()
         if self._finished() and not self.end_given:
             self._give_end()
             self.sealing.end()
-        for at in (self.intake.check_clock_at, self.generation.retry_at):
+        for at in (*self.intake.wakes(self.moment), self.generation.retry_at):
             if at is not None and at > self.now:  # what is overdue waits for something else than time
                 self._wake(at)
         self._write()

@@ -2,7 +2,7 @@
 
 `Phases` calls `assign`, `update` and `ready`, and holds what is volatile: the event state of each open set and the
 live global state. It reports what it decided as an `Intake`, which the machine logs. It does no input or output, and
-takes the time as a value, so that the simulator drives the same code.
+takes the moment as a value, so that the simulator drives the same code.
 
 Order within one event: `assign`; then for each of its sets `update` and `ready`; then the `fire` calls made
 meanwhile; then the event clock moves on and the timers that it reaches fire (in Example 7, a_2 belongs to
@@ -21,6 +21,7 @@ from logline.engine.clock import EventClock, Timers
 from logline.engine.codec import check_inset, instant, micros, watermark_instant
 from logline.engine.events import Output
 from logline.engine.image import Image
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.results import Failure
 from logline.engine.sets import Member, Timer, own_id, unassigned_id
 from logline.engine.spec import InstanceSpec
@@ -145,7 +146,7 @@ class PhaseContext(Context[Any]):
         return None if clock is None or clock.watermark is None else watermark_instant(clock.watermark)
 
     def now(self) -> datetime:
-        return instant(self._phases.now)
+        return instant(self._phases.moment.wall)
 
     def call(self, fn: Callable[..., Any], *args: Any, key: object = None) -> Any:
         raise TypeError("ctx.call() belongs into generate(): only there can its answer be kept")
@@ -201,7 +202,7 @@ class Phases:
         self.clock = EventClock(timed, lateness=lateness, idle=idle) if op.time else None
         self.timers = Timers()
         self.state: Any = None
-        self.now = 0
+        self.moment = Moment(Monotonic(0), Wall(0))
         self.sets: dict[Serial, SetState] = {}
         self._open: dict[InsetId, Serial] = {}
         self.ended: set[ChannelName] = set()
@@ -216,13 +217,13 @@ class Phases:
         self.spec = spec
         self.channels = {c.name: c for c in spec.inputs}
         if self.clock is not None:
-            self.clock.rewire([c.name for c in spec.inputs if c.port in self.op.time], self.now)
+            self.clock.rewire([c.name for c in spec.inputs if c.port in self.op.time], self.moment.monotonic)
 
     # ---- recovery -------------------------------------------------------------------------------------
 
-    def restore(self, image: Image, events: Mapping[ChannelName, Mapping[Ssn, Output]], now: int) -> Intake:
+    def restore(self, image: Image, events: Mapping[ChannelName, Mapping[Ssn, Output]], moment: Moment) -> Intake:
         """R5: the image, and `update` of each open set with exactly its members, in the logged order."""
-        self.now = now
+        self.moment = moment
         intake = Intake()
         self._serial = image.serial
         if self.op.State is not None:
@@ -233,7 +234,7 @@ class Phases:
                 self._encoded = image.state
         self.ended = {c for c, p in image.positions.items() if p.ended}
         if self.clock is not None:
-            self.clock.restore(image.clock, self.ended, now)
+            self.clock.restore(image.clock, self.ended, moment.monotonic)
             self._logged_clock = dict(image.clock)
         for inset, timer in image.timers.items():
             self.timers.set(inset, timer)
@@ -254,7 +255,7 @@ class Phases:
                     known.came = None if again else output
                 elif not self._update(serial, known, self._event(member.channel, output), member.note, intake):
                     break
-        intake.wake_at = self._wake_at()
+        self._note_waits(intake)
         return intake
 
     def _event(self, channel: ChannelName, output: Output) -> Event:
@@ -263,9 +264,9 @@ class Phases:
 
     # ---- normal processing ----------------------------------------------------------------------------
 
-    def take_in(self, events: Sequence[tuple[ChannelName, Output]], now: int) -> Intake:
+    def take_in(self, events: Sequence[tuple[ChannelName, Output]], moment: Moment) -> Intake:
         """The first two phases for a run of events."""
-        self.now = now
+        self.moment = moment
         intake = Intake()
         stateless = self.spec.stateless
         for channel, output in events:
@@ -295,11 +296,11 @@ class Phases:
         alone[serial] = member = Member(channel, output.ssn)
         self.sets[serial] = SetState(None, output.payload, [member], output)
 
-    def look_at_clock(self, now: int) -> Intake:
+    def look_at_clocks(self, moment: Moment) -> Intake:
         """Timers of the wall clock, and channels that have fallen silent."""
-        self.now = now
+        self.moment = moment
         intake = Intake()
-        for inset in self.timers.take("wall", now):
+        for inset in self.timers.take("wall", moment.wall):
             intake.timers[inset] = None
             self._make_due(inset, "fired", intake)
         self._move_clock(intake)
@@ -322,7 +323,9 @@ class Phases:
                 self._make_due(inset, "ready", intake)
         self._fire(intake)
         if self.clock is not None and event.port in self.op.time:
-            self.clock.saw(channel, self.services.greatest_time(PortName(event.port), event.batch), self.now)
+            self.clock.saw(
+                channel, self.services.greatest_time(PortName(event.port), event.batch), self.moment.monotonic
+            )
             self._move_clock(intake)
         if not self._strict:
             self._note_state(intake)  # so that a failing assign can be undone alone
@@ -426,7 +429,7 @@ class Phases:
     def _move_clock(self, intake: Intake) -> None:
         if self.clock is None:
             return
-        watermark = self.clock.advance(self.now)
+        watermark = self.clock.advance(self.moment.monotonic)
         if watermark is None:
             return
         for inset in self.timers.take("event", watermark):
@@ -472,7 +475,7 @@ class Phases:
             logged = self.clock.image()
             if logged != self._logged_clock:
                 intake.clock = self._logged_clock = logged
-        intake.wake_at = self._wake_at()
+        self._note_waits(intake)
 
     def _note_state(self, intake: Intake) -> None:
         if self.op.State is None:
@@ -488,9 +491,10 @@ class Phases:
                 raise UserError(failure_of(error)) from error
             self._encoded = intake.state = encoded
 
-    def _wake_at(self) -> int | None:
-        waits = [self.timers.first("wall"), self.clock.next_silence(self.now) if self.clock else None]
-        return min((w for w in waits if w is not None), default=None)
+    def _note_waits(self, intake: Intake) -> None:
+        timer = self.timers.first("wall")
+        intake.timer_at = None if timer is None else Wall(timer)
+        intake.silence_at = None if self.clock is None else self.clock.next_silence(self.moment.monotonic)
 
     @property
     def serial(self) -> Serial:

@@ -23,6 +23,7 @@ from logline.engine import stimuli as on
 from logline.engine.events import Output
 from logline.engine.image import Image
 from logline.engine.machine import Machine
+from logline.engine.moments import Monotonic
 from logline.engine.policy import Asked, Policy
 from logline.engine.progress import Progress
 from logline.engine.spec import InstanceSpec
@@ -45,7 +46,7 @@ class _Partition:
         self.confirming: tuple[bytes, ...] = ()
         self.remembered: dict[bytes, None] = {}
         self.tries = 0
-        self.retry_at: int | None = None
+        self.retry_at: Monotonic | None = None
 
 
 class SourceMachine(Machine):
@@ -170,7 +171,7 @@ class SourceMachine(Machine):
         if not stimulus.failure.retryable or known.tries >= self.spec.retry.attempts:
             self._halt(stimulus.failure)
             return
-        known.retry_at = self.now + self.spec.retry.delay(known.tries)
+        known.retry_at = Monotonic(self.now + self.spec.retry.delay(known.tries))
         self._wake(known.retry_at)
 
     def _progress(self, name: PartitionName, progress: Progress) -> None:
@@ -290,7 +291,7 @@ class SourceMachine(Machine):
             if known.tries >= self.spec.limits.write_retry.attempts:
                 self._halt(stimulus.failure)
             else:
-                known.retry_at = self.now + self.spec.limits.write_retry.delay(known.tries)
+                known.retry_at = Monotonic(self.now + self.spec.limits.write_retry.delay(known.tries))
                 self._wake(known.retry_at)
             return
         known.tries, known.retry_at = 0, None

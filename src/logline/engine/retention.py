@@ -5,6 +5,10 @@ needed is known at the targets first and passed on against the stream: an instan
 members of the sets they were made from; its senders read that in its journal (`Needs.low`) and keep those events, and
 with them the history of the sets that made them.
 
+A scope's time is an age by the wall clock. Where that clock was set back, what is stamped with a time that has not
+come yet would be kept until it comes, and for the scope's time beyond. So its age is counted, on the monotonic clock,
+from when this life first saw it, and whichever is over first counts.
+
 History is kept and dropped in segments. One is begun every 128th of a scope's time or size, so what is kept may be
 kept that much longer. A segment is not needed when none of its outputs is: too old or too many at a target, and below
 what every receiver of the port still needs. Sets that are open can become part of a lineage: their members count as
@@ -20,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from logline.engine.history import Segment
 from logline.engine.image import Image, Needs
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.sets import Member
 from logline.engine.spec import InstanceSpec, again_channel
 from logline.engine.step import Step
@@ -41,6 +46,8 @@ class Retention:
         self._span = min((keep.age for keep in spec.retain.values()), default=0) // PARTS
         self._bytes = min(sizes) // PARTS if sizes else None
         self._expired = 0
+        self._ahead: dict[int, Monotonic] = {}
+        """Segments whose time has not come yet by the wall clock, and when that was first seen."""
 
     def rewire(self, spec: InstanceSpec) -> None:
         """Channels have come or gone; what is kept of the ports is the same."""
@@ -77,7 +84,7 @@ class Retention:
         step.reach_down(lows)
         return True
 
-    def record(self, step: Step, now: int) -> None:
+    def record(self, step: Step, now: Wall) -> None:
         """Puts what the step adds to the history into a segment, before it is committed."""
         if self.spec.retain:
             self._grow(step, now)
@@ -85,7 +92,7 @@ class Retention:
         for channel, base in step.forget.items():
             step.forget[channel] = min(base, self.low(channel) or base)
 
-    def _grow(self, step: Step, now: int) -> None:
+    def _grow(self, step: Step, now: Wall) -> None:
         retain = self.spec.retain
         ports = {port: reached for port, reached in step.reads.reveal.items() if port in retain}
         ports.update((o.port, (o.ssn, o.total)) for o in step.outputs if o.port in retain)
@@ -100,13 +107,15 @@ class Retention:
             self.segments.append(begun if last is None else begun._replace(ports=last.ports))
         last = self.segments[-1]
         lows = {c: min(step.lineage.lows.get(c, ssn), ssn) for c, ssn in last.lows.items()}
-        step.lineage.segment = last._replace(at=now, ports=last.ports | ports, lows=step.lineage.lows | lows)
+        step.lineage.segment = last._replace(
+            at=max(last.at, now), ports=last.ports | ports, lows=step.lineage.lows | lows
+        )
         self.segments[-1] = step.lineage.segment
 
-    def _full(self, last: Segment, ports: Mapping[PortName, tuple[Ssn, int]], now: int) -> bool:
+    def _full(self, last: Segment, ports: Mapping[PortName, tuple[Ssn, int]], now: Wall) -> bool:
         if len(self.segments) >= 2 * PARTS:
             return False  # held back by something that has been open for long: the last segment grows
-        if now - last.began > self._span:
+        if not 0 <= now - last.began <= self._span:  # also when the clock was set back
             return True
         if self._bytes is None:
             return False
@@ -116,16 +125,19 @@ class Retention:
     # ---- retention -------------------------------------------------------------------------------------
 
     def floors(
-        self, needs: Mapping[ChannelName, Needs], durable: Mapping[PortName, Ssn], now: int
+        self, needs: Mapping[ChannelName, Needs], durable: Mapping[PortName, Ssn], moment: Moment
     ) -> dict[PortName, Ssn]:
         """The first SSN of each kept port that is needed: by a receiver, or by a scope that ends here."""
+        for segment in self.segments:
+            if segment.at > moment.wall:
+                self._ahead.setdefault(segment.number, moment.monotonic)
         found: dict[PortName, Ssn] = {}
         for port, keep in sorted(self.spec.retain.items(), key=lambda entry: entry[0] == ERRORS):
             floor = Ssn(durable[port] + 1)
             for channel in self.spec.ports[port]:
                 floor = min(floor, _needed(needs.get(channel.name)))
             if keep.target:
-                floor = min(floor, self._after(port, durable, _older(now - keep.age)))
+                floor = min(floor, self._after(port, durable, self._older(moment, keep.age)))
             if port == ERRORS:
                 floor = self._retried(floor, found)
             if keep.nbytes is not None and self.segments:
@@ -154,6 +166,15 @@ class Retention:
             floor = Ssn(segment.ports.get(port, (0, 0))[0] + 1)
         return min(floor, Ssn(durable[port] + 1)) if self.segments else Ssn(durable[port] + 1)
 
+    def _older(self, moment: Moment, age: int) -> Callable[[Segment], bool]:
+        def older(segment: Segment) -> bool:
+            if segment.at <= moment.wall - age:
+                return True
+            seen = self._ahead.get(segment.number)
+            return seen is not None and seen <= moment.monotonic - age
+
+        return older
+
     def low(self, channel: ChannelName) -> Ssn | None:
         """The first event of the channel that the kept history leads to."""
         return min((s.lows[channel] for s in self.segments if channel in s.lows), default=None)
@@ -163,6 +184,7 @@ class Retention:
         found = 0
         while self.segments and all(self.segments[0].ports.get(p, (0, 0))[0] < f for p, f in floors.items()):
             found = self._expired = self.segments.pop(0).number
+            self._ahead.pop(found, None)
         return found
 
 
@@ -172,10 +194,6 @@ def _needed(need: Needs | None) -> Ssn:
         return Ssn(1)
     first = Ssn(1 << 62) if need.left else min(Ssn(need.position.ssn + 1), *need.members, Ssn(1 << 62))
     return first if need.low is None else min(first, need.low)
-
-
-def _older(than: int) -> Callable[[Segment], bool]:
-    return lambda segment: segment.at <= than
 
 
 def _beyond(port: PortName, most: int) -> Callable[[Segment], bool]:

@@ -14,6 +14,7 @@ from logline.engine.due_sets import DueSet
 from logline.engine.events import Position
 from logline.engine.image import Image
 from logline.engine.intake import Run
+from logline.engine.moments import Monotonic
 from logline.engine.outbox import Outbox
 from logline.engine.results import Failure, Produced
 from logline.engine.retention import Retention
@@ -33,9 +34,9 @@ class Sealing:
         self._retention = retention
         self._traces = spec.lineage
         self.step = Step()
-        self.held_since = 0
+        self.held_since = Monotonic(0)
         """When the first run was begun whose outputs are pending."""
-        self._open_since: int | None = None
+        self._open_since: Monotonic | None = None
         self._parked: set[Serial] = set()
         """Sets in the image that failed for good and wait to be retried or dropped."""
 
@@ -133,16 +134,16 @@ class Sealing:
 
     # ---- sealing --------------------------------------------------------------------------------------
 
-    def waits_until(self, now: int) -> int | None:
+    def waits_until(self, now: Monotonic) -> Monotonic | None:
         """Until when the step in the making may wait to be whole; None if there is none."""
         if self.step.empty:
             self._open_since = None
             return None
         if self._open_since is None:
             self._open_since = now
-        return self._open_since + self._spec.limits.ack_after
+        return Monotonic(self._open_since + self._spec.limits.ack_after)
 
-    def seal(self, began: int) -> None:
+    def seal(self, began: Monotonic) -> None:
         """The step goes with the next commit. `began`: when the last run was begun."""
         pending = self._commits.pending
         if self._traces:

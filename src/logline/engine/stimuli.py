@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from logline.engine.events import Output
 from logline.engine.image import Claim, Needs, Taken
+from logline.engine.moments import Monotonic, Wall
 from logline.engine.results import Failure, Produced, Result
 from logline.engine.sets import Answer, Member, Timer
 from logline.engine.spec import InstanceSpec
@@ -70,8 +71,10 @@ class Intake:
     state: bytes | None = None
     clock: dict[ChannelName, int] = field(default_factory=dict)
     timers: dict[InsetId, Timer | None] = field(default_factory=dict)
-    wake_at: int | None = None
-    """When the phases want to look at the wall clock again."""
+    silence_at: Monotonic | None = None
+    """When a channel will have been silent for long enough."""
+    timer_at: Wall | None = None
+    """The time of the first timer of the wall clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class Rebuilt(Stimulus):
     """All open sets are whole again."""
 
     intake: Intake
-    """Only `failed` and `wake_at` are used."""
+    """Only `failed`, `silence_at` and `timer_at` are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +232,7 @@ class Bell(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class Tick(Stimulus):
-    """The time that a `Wake` asked for has come; `now` of `handle` says what time it is."""
+    """The time that a `Wake` asked for has come; the moment that `handle` gets says what time it is."""
 
 
 @dataclass(frozen=True, slots=True)

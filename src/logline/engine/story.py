@@ -4,9 +4,10 @@ A life keeps one only if somebody asked for it (`Limits.story`; for a run, LOGLI
 the last 200 entries). Payloads are not kept, only what they are.
 
     >>> from logline.engine import actions as do, stimuli as on
+    >>> from logline.engine.moments import Wall
     >>> from logline.names import ChannelName, Ssn
     >>> story = Story(most=2)
-    >>> story.add(5, "running", on.Bell(), [do.Fetch(ChannelName("orders.out>hourly.in"), Ssn(7))])
+    >>> story.add(Wall(5), "running", on.Bell(), [do.Fetch(ChannelName("orders.out>hourly.in"), Ssn(7))])
     >>> story.entries[0]
     Entry(at=5, phase='running', heard='Bell', asked=('Fetch(orders.out>hourly.in, after 7)',))
 """
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.image import Claim, Image
+from logline.engine.moments import Wall
 from logline.engine.results import Failure
 from logline.engine.step import Step
 
@@ -31,7 +33,7 @@ LONGEST = 60
 class Entry(NamedTuple):
     """One stimulus, and the actions that it led to."""
 
-    at: int
+    at: Wall
     """Microseconds since 1970."""
     phase: str
     """That of the machine, afterwards."""
@@ -45,7 +47,7 @@ class Story:
     def __init__(self, most: int) -> None:
         self.entries: deque[Entry] = deque(maxlen=most)
 
-    def add(self, now: int, phase: str, stimulus: on.Stimulus, actions: Sequence[do.Action]) -> None:
+    def add(self, now: Wall, phase: str, stimulus: on.Stimulus, actions: Sequence[do.Action]) -> None:
         """What happened just now."""
         self.entries.append(Entry(now, phase, _told(stimulus), tuple(map(_told, actions))))
 

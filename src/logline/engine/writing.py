@@ -18,6 +18,7 @@ from itertools import islice
 from logline.engine import actions as do
 from logline.engine.events import Output
 from logline.engine.image import Image
+from logline.engine.moments import Monotonic
 from logline.engine.results import Failure
 from logline.engine.spec import InstanceSpec, write_port
 from logline.engine.step import Step
@@ -43,7 +44,7 @@ class _Queue:
     """After a crash: whether the queue has been filled from the log."""
     under_way: bool = False
     tries: int = 0
-    retry_at: int | None = None
+    retry_at: Monotonic | None = None
 
 
 class Writes:
@@ -113,7 +114,7 @@ class Writes:
         for target, number in step.writes.written.items():
             self.queues[target].durable_done = number
 
-    def start(self, now: int, act: Callable[[do.Action], None]) -> int | None:
+    def start(self, now: Monotonic, act: Callable[[do.Action], None]) -> Monotonic | None:
         """Executes the next writes of each target, a run at a time; returns when to look again."""
         wake = None
         for target, queue in self.queues.items():
@@ -147,14 +148,14 @@ class Writes:
             queue.done = pending.writes.written[target] = number
             queue.tries = 0
 
-    def failed(self, target: TargetName, now: int) -> bool:
+    def failed(self, target: TargetName, now: Monotonic) -> bool:
         """Algorithm 5, step 2; False when it has been tried often enough."""
         queue, retry = self.queues[target], self.spec.limits.write_retry
         queue.asking = False
         queue.tries += 1
         if queue.tries >= retry.attempts:
             return False
-        queue.retry_at = now + retry.delay(queue.tries)
+        queue.retry_at = Monotonic(now + retry.delay(queue.tries))
         return True
 
     @property

@@ -238,7 +238,8 @@ def _take_turn(store: Store, order: Order, life: int, respawner: int, before: Gr
     last = None if before is None or before.phase in ("stopped", "finished") else before.task
     if last is not None and last.run == order.run:  # it died
         life = max(life, last.life + 1)  # after a respawner that was killed, Spark knows nothing of its lives
-        if time.time() - last.began < Supervisor.soon:
+        # By the wall clock: the life before may have been on another machine. Set back, it makes no life young.
+        if 0 <= time.time() - last.began < Supervisor.soon:
             young = last.young + 1
     task = TaskLife(
         run=order.run,

@@ -1,4 +1,4 @@
-"""A pipeline on a stage: real machines, phases and runners in one thread, in order, on a clock that a test moves.
+"""A pipeline on a stage: real machines, phases and runners in one thread, in order, on clocks that a test moves.
 
 `drive` and `run` use it. So do the tests that stop a pipeline at exactly the point that an example of the paper
 describes. A crash drops a life where it stands; the next one gets what was committed.
@@ -13,6 +13,7 @@ from typing import Any
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.names import InstanceName
 from logline.runtime.lives.copies import copied
 from logline.runtime.lives.driver import Hooks, LifeDriver, failed, live
@@ -23,7 +24,7 @@ from logline.store.seam import Store
 
 
 class _OnStage(Hooks):
-    """In order, with a clock that a test moves."""
+    """In order, with clocks that a test moves."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -38,8 +39,8 @@ class _OnStage(Hooks):
         if not self._stage.pass_time():
             raise AssertionError(f"{driver.name}: a call waits for an answer that does not come")
 
-    def wake(self, driver: LifeDriver[Any], at: int) -> None:
-        """When the clock gets there."""
+    def wake(self, driver: LifeDriver[Any], at: Monotonic) -> None:
+        """When so much time has passed."""
         self._stage.wakes.append((at, driver))
 
     def halted(self, driver: LifeDriver[Any], halt: do.Halt) -> None:
@@ -79,9 +80,12 @@ class Stage:
         self.stubs = stubs or {}
         self._pristine = {name: copied(p.op) for name, p in instances.items()} if copies else {}
         self.store = store
-        self.now = now
+        self.passed = Monotonic(0)
+        """The time that has passed since the test began: the clock to wait by."""
+        self._began = now
+        """What the wall clock said then; another time if somebody has set it since."""
         self.seed = seed
-        self.wakes: list[tuple[int, LifeDriver[Life]]] = []
+        self.wakes: list[tuple[Monotonic, LifeDriver[Life]]] = []
         self.counters: dict[str, int] = {}
         self.after_step: Callable[[], None] = lambda: None
         """Called between any two steps: where a script kills."""
@@ -102,7 +106,7 @@ class Stage:
         if name in self._pristine:
             instance = replace(instance, op=copied(self._pristine[name]))
         around = Surroundings(
-            clock=lambda: self.now,
+            clock=self.moment,
             count=self._count,
             random=Random(f"{self.seed}/{name}"),
             loop=self.loop.get,
@@ -196,26 +200,35 @@ class Stage:
     # ---- time -----------------------------------------------------------------------------------------
 
     def pass_time(self, *names: InstanceName) -> bool:
-        """Moves the clock to the next thing that one of these waits for, or anybody; False if nobody does."""
+        """Lets time pass to the next thing that one of these waits for, or anybody; False if nobody does."""
         self.wakes = [w for w in self.wakes if w[1].over is None]
         awaited = [at for at, driver in self.wakes if not names or driver.name in names]
         if not awaited:
             return False
-        self.now = max(self.now, min(awaited))
+        self.passed = max(self.passed, min(awaited))
         return self._tick()
 
-    def advance(self, until: int) -> None:
-        """Lets time pass, with all that happens on the way."""
+    def moment(self) -> Moment:
+        """What the clocks say."""
+        return Moment(self.passed, Wall(self._began + self.passed))
+
+    def set_wall(self, by: int) -> None:
+        """Somebody sets the wall clock, forward or back, by so many microseconds. No time passes."""
+        self._began += by
+
+    def advance(self, span: int) -> None:
+        """Lets so many microseconds pass, with all that happens on the way."""
+        until = self.moment().after(span)
         self.run_until_idle()
         while self.wakes and min(at for at, _ in self.wakes) <= until:
             self.pass_time()
             self.run_until_idle()
-        self.now = max(self.now, until)
+        self.passed = max(self.passed, until)
         self.run_until_idle()
 
     def _tick(self) -> bool:
-        due = [w for w in self.wakes if w[0] <= self.now]
-        self.wakes = [w for w in self.wakes if w[0] > self.now and w[1].over is None]
+        due = [w for w in self.wakes if w[0] <= self.passed]
+        self.wakes = [w for w in self.wakes if w[0] > self.passed and w[1].over is None]
         for _, driver in due:
             driver.arrive(on.Tick())
         return bool(due)

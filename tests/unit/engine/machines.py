@@ -9,6 +9,7 @@ from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.events import Output
 from logline.engine.image import Claim, Image
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.operating import OperatorMachine
 from logline.engine.results import Failure, Produced, Result
 from logline.engine.sets import Answer, Member
@@ -30,7 +31,13 @@ from logline.recovery.machines import machine_for
 OP, UP, DOWN = InstanceName("op"), InstanceName("up"), InstanceName("down")
 STORE = TargetName("store")
 SIZE = 10
+MORNING = 1_700_000_000_000_000
 A = TypeVar("A", bound=do.Action)
+
+
+def at(now: int, wall: int | None = None) -> Moment:
+    """A moment so long after the beginning; unless somebody has set the wall clock, both clocks say so."""
+    return Moment(Monotonic(now), Wall(MORNING + (now if wall is None else wall)))
 
 
 def channel(sender: InstanceName, receiver: InstanceName, out: PortName = OUT) -> Channel:
@@ -56,16 +63,16 @@ def claimed(image: Image | None = None, **given: Any) -> tuple[OperatorMachine, 
     """A machine that has its journal, and what it asks for then."""
     machine = machine_for(spec(**given))
     assert isinstance(machine, OperatorMachine)
-    assert machine.handle(on.Started(), 0) == [do.ClaimJournal()]
-    return machine, machine.handle(on.Claimed(Claim(Incarnation(1), image or Image())), 0)
+    assert machine.handle(on.Started(), at(0)) == [do.ClaimJournal()]
+    return machine, machine.handle(on.Claimed(Claim(Incarnation(1), image or Image())), at(0))
 
 
 def running(image: Image | None = None, **given: Any) -> OperatorMachine:
     """A machine that has rebuilt its sets; its first fetch is under way."""
     machine, asked = claimed(image, **given)
     for fetch in only(asked, do.FetchMembers):
-        machine.handle(on.MembersFetched(fetch.channel, [events(n)[0] for n in fetch.ssns]), 0)
-    machine.handle(on.Rebuilt(on.Intake()), 0)
+        machine.handle(on.MembersFetched(fetch.channel, [events(n)[0] for n in fetch.ssns]), at(0))
+    machine.handle(on.Rebuilt(on.Intake()), at(0))
     return machine
 
 
@@ -74,10 +81,10 @@ def with_sets(count: int = 1, *, now: int = 1, **given: Any) -> tuple[OperatorMa
     for then. They come in one run."""
     machine = running(stateless=True, **given)
     machine.intake._length = count  # as after a while of short runs
-    asked = machine.handle(on.Fetched(INPUT.name, Ssn(0), events(1, count)), now)
+    asked = machine.handle(on.Fetched(INPUT.name, Ssn(0), events(1, count)), at(now))
     assert one(asked, do.TakeIn).events == [(INPUT.name, event) for event in events(1, count)]
     alone = {Serial(n): Member(INPUT.name, Ssn(n)) for n in range(1, count + 1)}
-    return machine, machine.handle(on.TakenIn(on.Intake(alone=alone)), now)
+    return machine, machine.handle(on.TakenIn(on.Intake(alone=alone)), at(now))
 
 
 def made(port: PortName = OUT) -> tuple[Produced, ...]:

@@ -1,4 +1,5 @@
 import pytest
+from tests.unit.engine.machines import at
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
@@ -265,19 +266,19 @@ def test_large_events_are_not_waited_for_so_long() -> None:
 def test_while_a_receiver_is_behind_only_how_far_it_is_is_looked_at() -> None:
     """What it needs is as much as its open sets have members; to read that at each bell would cost more and more."""
     machine = machine_for(outbox().spec)
-    machine.handle(on.Started(), 0)
+    machine.handle(on.Started(), at(0))
     image = Image(heads={OUT: Head(Ssn(30), 300)})
-    first = machine.handle(on.Claimed(Claim(Incarnation(1), image)), 0)
+    first = machine.handle(on.Claimed(Claim(Incarnation(1), image)), at(0))
     channels = (FAST.name, SLOW.name, LATE_ONE.name)
     assert [action for action in first if isinstance(action, do.Observe)] == [do.Observe(channels)]
-    machine.handle(on.Observed(needs(need(30), need(20, 1, 2))), 0)
+    machine.handle(on.Observed(needs(need(30), need(20, 1, 2))), at(0))
     assert machine.outbox.blocked()
-    assert machine.handle(on.Bell(), 1) == [do.ObserveTaken(channels)]
-    assert machine.handle(on.Bell(), 2) == []  # one look at a time
+    assert machine.handle(on.Bell(), at(1)) == [do.ObserveTaken(channels)]
+    assert machine.handle(on.Bell(), at(2)) == []  # one look at a time
     taken = {FAST.name: Taken(Position(Ssn(30), 300), False), SLOW.name: Taken(Position(Ssn(21), 210), False)}
-    assert machine.handle(on.TakenObserved(taken), 3) == [do.ObserveTaken(channels)]  # for the bell that rang
+    assert machine.handle(on.TakenObserved(taken), at(3)) == [do.ObserveTaken(channels)]  # for the bell that rang
     taken[SLOW.name] = Taken(Position(Ssn(29), 290), False)
-    machine.handle(on.TakenObserved(taken), 4)
+    machine.handle(on.TakenObserved(taken), at(4))
     assert not machine.outbox.half_full()
     assert machine.outbox.heads[OUT].pinned == {1, 2}  # nothing was collected by what was not asked
-    assert machine.handle(on.Bell(), 5) == []
+    assert machine.handle(on.Bell(), at(5)) == []

@@ -8,6 +8,7 @@ from dataclasses import replace
 from logline.engine.events import Output, Position
 from logline.engine.history import Segment
 from logline.engine.image import Image, Needs
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.retention import PARTS, Retention
 from logline.engine.sets import Member
 from logline.engine.spec import FOREVER, InstanceSpec, Retain, again_channel
@@ -19,6 +20,7 @@ from logline.testing.conformance.model import step_of
 INTO = ChannelName("orders.out>hourly.in")
 ON = ChannelName("hourly.out>store.in")
 HOUR = PARTS * 1000
+YEAR = 365 * 24 * HOUR
 
 
 def spec(keep: Retain) -> InstanceSpec:
@@ -37,7 +39,7 @@ def put_out(kept: Retention, ssn: int, now: int, low: int, nbytes: int = 10) -> 
     """A set that began with event `low` is done and makes event `ssn`."""
     step = step_of(outputs=[Output(OUT, Ssn(ssn), None, 1, nbytes, ssn * nbytes, Serial(ssn))], kept=[Serial(ssn)])
     step.reach_down({INTO: Ssn(low)})
-    kept.record(step, now)
+    kept.record(step, Wall(now))
     assert step.lineage.segment is not None
     return step.lineage.segment
 
@@ -47,8 +49,13 @@ def needs(position: int, *members: int, low: int | None = None, left: bool = Fal
     return {ON: Needs(at, [Ssn(m) for m in members], left, None if low is None else Ssn(low))}
 
 
+def at(now: int, passed: int | None = None) -> Moment:
+    """The wall clock says `now`; so much time has passed in this life."""
+    return Moment(Monotonic(now if passed is None else passed), Wall(now))
+
+
 def floor(kept: Retention, needs: Mapping[ChannelName, Needs], durable: int, now: int) -> int:
-    return kept.floors(needs, {OUT: Ssn(durable)}, now)[OUT]
+    return kept.floors(needs, {OUT: Ssn(durable)}, at(now))[OUT]
 
 
 def test_an_event_of_the_target_is_kept_for_the_scopes_time() -> None:
@@ -59,9 +66,9 @@ def test_an_event_of_the_target_is_kept_for_the_scopes_time() -> None:
     assert floor(kept, taken, 3, now=2 * HOUR - 1) == 1
     assert floor(kept, taken, 3, now=2 * HOUR) == 2
     assert kept.low(INTO) == 10
-    assert kept.expire(kept.floors(taken, {OUT: Ssn(3)}, 2 * HOUR)) == 1
+    assert kept.expire(kept.floors(taken, {OUT: Ssn(3)}, at(2 * HOUR))) == 1
     assert kept.low(INTO) == 20
-    assert kept.expire(kept.floors(taken, {OUT: Ssn(3)}, 9 * HOUR)) == 3
+    assert kept.expire(kept.floors(taken, {OUT: Ssn(3)}, at(9 * HOUR))) == 3
     assert kept.low(INTO) is None
     # Without any history nothing is kept for it: what could not go before (an error, say) goes now.
     assert floor(kept, taken, 3, now=9 * HOUR) == 4
@@ -174,9 +181,50 @@ def test_a_later_life_goes_on_with_the_history() -> None:
     assert floor(again, needs(3), 3, now=2 * HOUR) == 2
 
 
+# ---- a wall clock that is set -----------------------------------------------------------------------------------
+
+
+def first_kept(kept: Retention, durable: int, moment: Moment) -> int:
+    return kept.floors(needs(durable), {OUT: Ssn(durable)}, moment)[OUT]
+
+
+def test_what_was_put_out_before_the_clock_was_set_back_goes_when_its_time_has_passed() -> None:
+    """Its own time comes in a year. Nothing behind it would be collected before."""
+    kept = Retention(spec(Retain(HOUR)))
+    put_out(kept, 1, now=YEAR, low=1)
+    put_out(kept, 2, now=HOUR, low=2)
+    assert first_kept(kept, 2, at(HOUR, passed=5)) == 1
+    assert first_kept(kept, 2, at(2 * HOUR - 1, passed=5 + HOUR - 1)) == 1
+    assert first_kept(kept, 2, at(2 * HOUR, passed=5 + HOUR)) == 3
+
+
+def test_a_clock_that_is_set_back_and_right_again_drops_nothing_early() -> None:
+    kept = Retention(spec(Retain(HOUR)))
+    put_out(kept, 1, now=YEAR, low=1)
+    assert first_kept(kept, 1, at(0, passed=1)) == 1
+    put_out(kept, 2, now=0, low=2)
+    assert first_kept(kept, 2, at(YEAR + 2, passed=2)) == 1
+    assert first_kept(kept, 2, at(YEAR + HOUR, passed=HOUR)) == 3
+
+
+def test_a_step_after_the_clock_was_set_back_is_in_a_segment_of_its_own() -> None:
+    kept = Retention(spec(Retain(HOUR)))
+    first = put_out(kept, 1, now=YEAR, low=1)
+    second = put_out(kept, 2, now=0, low=2)
+    assert (second.number, second.at) == (first.number + 1, 0)
+
+
+def test_a_segment_keeps_its_latest_time() -> None:
+    """Set back by less than a segment takes: both steps are in it, and each has its whole time."""
+    kept = Retention(spec(Retain(HOUR)))
+    put_out(kept, 1, now=0, low=1)
+    put_out(kept, 2, now=HOUR // PARTS, low=2)
+    assert put_out(kept, 3, now=1, low=3).at == HOUR // PARTS
+
+
 def test_a_scope_that_is_gone_keeps_nothing() -> None:
     kept = Retention(spec(Retain(HOUR)))
     image = Image(segments={4: put_out(kept, 1, now=0, low=1)._replace(number=4)})
     without = Retention(InstanceSpec(name=InstanceName("hourly"), ports={PortName("out"): ()}))
     without.restore(image)
-    assert without.expire(without.floors({}, {OUT: Ssn(1)}, 0)) == 4
+    assert without.expire(without.floors({}, {OUT: Ssn(1)}, at(0))) == 4

@@ -9,6 +9,7 @@ from tests.unit.engine.making import BROKEN, ONE, ORDERS, THREE, TWO, answer, ap
 from logline.engine.events import Collection, Position
 from logline.engine.history import Finished, Lone, Segment
 from logline.engine.image import Image
+from logline.engine.moments import Wall
 from logline.engine.progress import Progress
 from logline.engine.sets import Member, OpenSet
 from logline.engine.step import Step
@@ -163,7 +164,7 @@ def test_an_event_alone_that_a_later_step_of_the_commit_ends(traced: bool) -> No
 
 def same_segment(step: Step) -> Step:
     """History goes into a segment when it is committed, not before."""
-    step.lineage.segment, step.lineage.expired = Segment(1, 0, 0, {}, {}), 0
+    step.lineage.segment, step.lineage.expired = Segment(1, Wall(0), Wall(0), {}, {}), 0
     return step
 
 

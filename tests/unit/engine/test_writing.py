@@ -9,6 +9,7 @@ import pytest
 from logline.engine import actions as do
 from logline.engine.events import Head, Output
 from logline.engine.image import Image
+from logline.engine.moments import Monotonic
 from logline.engine.spec import InstanceSpec, write_port
 from logline.engine.step import Step
 from logline.engine.writing import Writes
@@ -27,7 +28,7 @@ def execute_all(writes: Writes) -> list[int]:
     numbers: list[int] = []
     while True:
         found: list[do.Action] = []
-        writes.start(0, found.append)
+        writes.start(Monotonic(0), found.append)
         if not found:
             return numbers
         (action,) = found

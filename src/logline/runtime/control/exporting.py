@@ -168,7 +168,7 @@ class Exporter:
                 self._complain(error)
 
     def _tell(self, kind: Kind, failure: Failure | None = None, *, must: bool) -> None:
-        now = datetime.now(UTC)
+        now = max(datetime.now(UTC), self._since)  # a window does not end before it began, whoever sets the clock
         counts = self._tally.window()
         for event in self._events.window(kind, self._since, now, counts, failure):
             self._sender.put(event, must=must)

@@ -103,7 +103,7 @@ class SetContext(Context[Any]):
         return None if clock is None or clock.watermark is None else codec.watermark_instant(clock.watermark)
 
     def now(self) -> datetime:
-        return codec.instant(self._phases.now)
+        return codec.instant(self._phases.moment.wall)
 
     def row(self, index: int) -> Context[Any]:
         if index < 0:

@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.machine import Machine
+from logline.engine.moments import Moment, Monotonic
 from logline.engine.spec import InstanceSpec
 from logline.errors import EngineError, Fenced, PipelineFailed
 from logline.names import InstanceName
@@ -95,7 +96,7 @@ class Hooks:
         """Inline user code waits for an answer, and nothing is at hand: returns when something may be."""
         raise EngineError(f"{driver.name}: a call waits for an answer that does not come")
 
-    def wake(self, driver: LifeDriver[Any], at: int) -> None:
+    def wake(self, driver: LifeDriver[Any], at: Monotonic) -> None:
         """The machine wants a Tick at this time."""
 
     def read_waits(self, driver: LifeDriver[Any]) -> None:
@@ -112,7 +113,7 @@ class Hooks:
 class LifeDriver(Generic[L]):
     """One life: its machine, what came for it, what it has to do."""
 
-    def __init__(self, make: Callable[[LifeDriver[L]], L], hooks: Hooks, clock: Callable[[], int]) -> None:
+    def __init__(self, make: Callable[[LifeDriver[L]], L], hooks: Hooks, clock: Callable[[], Moment]) -> None:
         self.hooks = hooks
         self.clock = clock
         self.stimuli: deque[on.Stimulus] = deque()

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
+from logline.engine.moments import Monotonic
 from logline.engine.phases import USER_ERRORS, failure_of
 from logline.engine.spec import InstanceSpec
 from logline.errors import PipelineFailed
@@ -29,7 +30,7 @@ from logline.runtime.lives.arrivals import Arrivals
 from logline.runtime.lives.copies import Pristine
 from logline.runtime.lives.driver import Hooks, LifeDriver, blocking, failed, live
 from logline.runtime.lives.instances import Instance
-from logline.runtime.lives.life import Life, Surroundings, wall_clock
+from logline.runtime.lives.life import Life, Surroundings, waiting_clock
 from logline.runtime.lives.live_status import operator_status
 from logline.runtime.lives.stories import write_story
 from logline.runtime.lives.suspects import Suspects, watch
@@ -65,7 +66,7 @@ class _OnLoop(Hooks):
         """Others wait while inline user code does, but what comes for them is kept."""
         self._engine.wait()
 
-    def wake(self, driver: LifeDriver[Any], at: int) -> None:
+    def wake(self, driver: LifeDriver[Any], at: Monotonic) -> None:
         """Has the loop bring a `Tick` to the driver at that time."""
         self._engine.at(at, partial(driver.arrive, on.Tick()))
 
@@ -108,7 +109,7 @@ class InlineEngine:
         self._incoming: Arrivals[tuple[LifeDriver[Life], on.Stimulus] | None] = Arrivals()
         self._bells: dict[LifeDriver[Life], tuple[Bell | None, Callable[[], None]]] = {}
         """By life: its bell, if it is one to wait for, and how to stop hearing it."""
-        self._timers: list[tuple[int, int, Callable[[], None]]] = []
+        self._timers: list[tuple[Monotonic, int, Callable[[], None]]] = []
         self._ticks = 0
         self._watched: set[LifeDriver[Life]] = set()
         """Lives with a read that the loop will look at."""
@@ -120,7 +121,7 @@ class InlineEngine:
         self._told: Literal["stop", "drain"] | None = None
         self._threads: list[threading.Thread] = []
         self._left_seen = 0
-        self._looked = wall_clock()
+        self._looked = waiting_clock()
         self._pristine = {name: Pristine(p) for name, p in instances.items()}
         """What a life begins with after a crash: the user's objects as no earlier life has touched them."""
         suspects = watch(store, (p.spec for p in instances.values()), life)
@@ -214,7 +215,7 @@ class InlineEngine:
 
     def wait(self) -> None:
         """Until something comes, a timer does, or it is time to look around."""
-        now = wall_clock()
+        now = waiting_clock()
         until = min(self._looked + POLL, self._timers[0][0] if self._timers else now + POLL)
         self._incoming.wait(max(until - now, 0) / 1e6)
         self._collect_incoming()
@@ -223,11 +224,11 @@ class InlineEngine:
     def _look_around(self) -> None:
         """Calls timers that have come; and every so often a bell for all, however busy others are: one may have been
         lost, and a source that had nothing may have something now."""
-        now = wall_clock()
+        now = waiting_clock()
         while self._timers and self._timers[0][0] <= now:
             _, _, call = heapq.heappop(self._timers)
             call()
-        if not self._looked <= now < self._looked + POLL:  # also when the clock was set back
+        if now >= self._looked + POLL:
             self._looked = now
             for driver in self.drivers.values():
                 if driver.over is None:
@@ -256,7 +257,7 @@ class InlineEngine:
         if self._whole and self.drained():
             self.command("stop")
 
-    def at(self, when: int, call: Callable[[], None]) -> None:
+    def at(self, when: Monotonic, call: Callable[[], None]) -> None:
         """Calls it at that time."""
         self._ticks += 1
         heapq.heappush(self._timers, (when, self._ticks, call))
@@ -330,7 +331,7 @@ class InlineEngine:
 
         old.when_written(begin)
         if not begun:  # a write that hangs may be why it is restarted
-            self.at(wall_clock() + PATIENCE, begin)
+            self.at(Monotonic(waiting_clock() + PATIENCE), begin)
 
     def _begin_again(self, old: LifeDriver[Life], done: Callable[[], None]) -> None:
         driver = self.drivers[old.name] = self._live(self._pristine[old.name].renew(old.life.instance))

@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol
 from logline.engine import actions as do
 from logline.engine import codec
 from logline.engine import stimuli as on
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.operating import OperatorMachine
 from logline.engine.phases import USER_ERRORS, Phases, Services, UserError, failure_of
 from logline.engine.sets import own_id
@@ -47,9 +48,19 @@ WRITING = 20_000
 """Microseconds after which no further write of a run is begun."""
 
 
-def wall_clock() -> int:
-    """The time by this machine's clock, in microseconds since 1970."""
-    return time.time_ns() // 1000
+def wall_clock() -> Wall:
+    """What the clock on the wall of this machine says."""
+    return Wall(time.time_ns() // 1000)
+
+
+def waiting_clock() -> Monotonic:
+    """What this process waits by, whatever becomes of the wall clock."""
+    return Monotonic(time.monotonic_ns() // 1000)
+
+
+def both_clocks() -> Moment:
+    """This moment."""
+    return Moment(waiting_clock(), wall_clock())
 
 
 class Driver(Protocol):
@@ -69,7 +80,7 @@ class Driver(Protocol):
 class Surroundings:
     """What a life gets from where it is, beside its log."""
 
-    clock: Callable[[], int] = wall_clock
+    clock: Callable[[], Moment] = both_clocks
     count: Callable[[str, int], None] = lambda metric, n: None
     """`ctx.count`."""
     random: Random | None = None
@@ -201,20 +212,20 @@ class Life(LogLife):
     def _apply(self, action: do.Apply) -> Iterable[on.Stimulus]:
         assert self.phases is not None
         point(self.spec.name, "generate.inside")
-        self.phases.now = self.clock()
+        self.phases.moment = self.clock()
         self._generation.report(self._generation.apply(action.events))  # as runners do: others have their turn first
         return ()
 
     def _check_clock(self, _: do.CheckClock) -> Iterable[on.Stimulus]:
         assert self.phases is not None
-        yield on.TakenIn(self.phases.look_at_clock(self.clock()))
+        yield on.TakenIn(self.phases.look_at_clocks(self.clock()))
 
     # ---- generation -----------------------------------------------------------------------------------
 
     def _generate(self, action: do.Generate) -> Iterable[on.Stimulus]:
         assert self.runner is not None and self.phases is not None
         point(self.spec.name, "generate.inside")
-        self.phases.now = self.clock()
+        self.phases.moment = self.clock()
         for job in action.jobs:
             known = self.phases.sets[job.serial]
             if known.spent and not self.spec.stateless:  # another try: the one before may have consumed `acc`
@@ -276,7 +287,7 @@ class Life(LogLife):
 
     def _write(self, action: do.WriteOut) -> Iterable[on.Stimulus]:
         """Writes in order, as many as fit into a short while, so that the machine soon knows how far it is."""
-        done, until = action.writes[0].ssn - 1, self.clock() + WRITING
+        done, until = action.writes[0].ssn - 1, self.clock().after(WRITING)
         failure = None
         try:
             write = self._sink(action.target).write
@@ -285,7 +296,7 @@ class Life(LogLife):
                 write(output.payload, output.ssn, action.write_id(output.ssn))
                 done = output.ssn
                 point(self.spec.name, "write.after")
-                if self.clock() >= until:
+                if self.clock().monotonic >= until:
                     break
         except USER_ERRORS as error:
             failure = failure_of(error, self.instance.retry_on or (Exception,))
@@ -318,7 +329,7 @@ class Life(LogLife):
                 self._readings[name] = Reading(iter(source.read(name, offset)))
             reading = self._readings[name]
             watched = False
-            while then == "more" and not gathering.is_enough(self.clock()):
+            while then == "more" and not gathering.is_enough(self.clock().monotonic):
                 if not watched and gathering.waits():
                     watched = True
                     self._watch()
@@ -341,13 +352,13 @@ class Life(LogLife):
             elif reading is not None:  # what came before was handed over
                 reading.keep(error)
 
-    def hand_over(self) -> tuple[list[on.Stimulus], int | None]:
+    def hand_over(self) -> tuple[list[on.Stimulus], Monotonic | None]:
         """What a read has got while its source blocks for longer than `within`; or when to look again. Called while
         the reader's thread is at it, from another one."""
         gathering = self._gathering
         if gathering is None or not gathering.waits():
             return [], None
-        if self.clock() < gathering.due:
+        if self.clock().monotonic < gathering.due:
             return [], gathering.due
         try:
             items = gathering.take()

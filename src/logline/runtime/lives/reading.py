@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from logline.engine import codec
 from logline.engine import stimuli as on
+from logline.engine.moments import Moment, Monotonic
 from logline.graph.connector import is_read_item, no_read_item
 from logline.names import PartitionName
 from logline.runtime.lives.instances import Instance
@@ -58,10 +59,10 @@ class Reading:
 class Gathering:
     """What one read action has got so far."""
 
-    def __init__(self, partition: PartitionName, instance: Instance, began: int) -> None:
+    def __init__(self, partition: PartitionName, instance: Instance, began: Moment) -> None:
         assert instance.source is not None
         self.partition = partition
-        self.due = began + instance.within
+        self.due = began.after(instance.within)
         self._instance = instance
         self._apart = instance.spec.destructive or not instance.source.gather
         self._lock = threading.Lock()
@@ -84,7 +85,7 @@ class Gathering:
                 self._flush()
             return True
 
-    def is_enough(self, now: int) -> bool:
+    def is_enough(self, now: Monotonic) -> bool:
         """Whether the read action is over, if nobody has ended it."""
         if not self._items and not self._batches:
             return False

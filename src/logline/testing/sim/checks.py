@@ -14,6 +14,7 @@ from logline.engine import actions as do
 from logline.engine import codec
 from logline.engine.events import Output, Position
 from logline.engine.image import Image
+from logline.engine.moments import Moment, Wall
 from logline.engine.operating import OperatorMachine
 from logline.engine.sets import Member, own_id
 from logline.engine.spec import InstanceSpec, again_channel, write_port
@@ -39,7 +40,7 @@ class Checks:
         instances: Mapping[InstanceName, Instance],
         store: MemoryStore,
         service: PaidService,
-        clock: Callable[[], int],
+        clock: Callable[[], Moment],
     ) -> None:
         self.lineage = LineageChecks(instances, store, clock)
         self.instances = instances
@@ -117,7 +118,7 @@ class Checks:
                 f"REBUILT {life.spec.name} has another clock: {phases.clock.image()}, logged {image.clock}"
             )
 
-    def at_rest(self, life: Life, now: int, *, wakes: bool) -> None:
+    def at_rest(self, life: Life, now: Wall, *, wakes: bool) -> None:
         """Nothing moves, nobody has anything to do: what this life must not be waiting with."""
         machine, spec = life.machine, life.spec
         if (

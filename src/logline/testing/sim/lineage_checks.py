@@ -6,8 +6,10 @@ The oracle is the phases: the members of a set when its `generate` begins, or wh
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import sub
 
 from logline.engine.image import Image
+from logline.engine.moments import Moment
 from logline.engine.sets import Member
 from logline.engine.spec import InstanceSpec, again_channel
 from logline.graph.instances import Channel
@@ -27,7 +29,7 @@ class LineageChecks:
     """Watches one simulated run."""
 
     def __init__(
-        self, instances: Mapping[InstanceName, Instance], store: MemoryStore, clock: Callable[[], int]
+        self, instances: Mapping[InstanceName, Instance], store: MemoryStore, clock: Callable[[], Moment]
     ) -> None:
         self._specs = {name: part.spec for name, part in instances.items() if part.spec.retain or part.spec.lineage}
         self._channels = {c.name: c for spec in self._specs.values() for c in (*spec.inputs, *_again(spec))}
@@ -37,8 +39,8 @@ class LineageChecks:
         self._seen: dict[tuple[InstanceName, PortName], Ssn] = {}
         self._made: dict[Event, Serial] = {}
         self._sets: dict[tuple[InstanceName, Serial], set[tuple[ChannelName, Ssn]]] = {}
-        self._at: dict[Event, int] = {}
-        """When an event of a scope's target was put out."""
+        self._at: dict[Event, Moment] = {}
+        """When an event of a scope's target was put out: how much time has passed since, and its logged time."""
         self._retried_late: set[Event] = set()
         """Errors that were retried when the scope's time was over for them: what they were made of was gone."""
 
@@ -63,7 +65,7 @@ class LineageChecks:
                     continue
                 event = (name, port, ssn)
                 if port in spec.retain and spec.retain[port].target:
-                    self._at[event] = image.segments[max(image.segments)].at
+                    self._at[event] = Moment(self._clock().monotonic, image.segments[max(image.segments)].at)
                 if row.serial and port in spec.traced_out:
                     self._look_at_set(event, row.serial)
             self._seen[name, port] = last
@@ -84,10 +86,17 @@ class LineageChecks:
             if error in self._made and self._store.read(name).inset(self._made[error]) is None:
                 self._retried_late.add(error)
 
-    def check_kept(self) -> None:
-        """R12: an event of a target, and all it was made of, can be read for as long as the scope says."""
+    def forget_old(self) -> None:
+        """What is too old may go, also if the wall clock is set back then."""
         now = self._clock()
-        todo = [e for e, at in self._at.items() if now < at + self._specs[e[0]].retain[e[1]].age]
+        kept = {e: at for e, at in self._at.items() if max(map(sub, now, at)) < self._specs[e[0]].retain[e[1]].age}
+        self._at = kept
+
+    def check_kept(self) -> None:
+        """R12: an event of a target, and all it was made of, can be read for as long as the scope says: until it has
+        that age by the wall clock. Where that clock was set back, it may go when so much time has passed."""
+        self.forget_old()
+        todo = list(self._at)
         seen = set(todo)
         while todo:
             event = todo.pop()

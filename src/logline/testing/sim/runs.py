@@ -55,6 +55,7 @@ class Tally:
             f"commit answers lost {self.counts['answer lost']}, journals swept {self.counts['swept']}",
             f"errors retried {self.counts['retried']}, dropped {self.counts['dropped']}",
             f"lives stopped {self.counts['stopped']}",
+            f"wall clock set back {self.counts['clock set back']}, forward {self.counts['clock set forward']}",
             "",
             f"{'killed at':<16} {'before':>8} {'after':>8}",
         ]
@@ -128,6 +129,7 @@ def draw_faults(seed: int) -> Faults:
         target_away=rnd.choice((0.0, 0.2)),
         late_start=rnd.choice((0.0, 0.0, 0.3)),
         stop=rnd.choice((0.0, 0.002, 0.01)),
+        set_clock=rnd.choice((0.0, 0.003, 0.03)),
     )
 
 

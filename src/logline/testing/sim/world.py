@@ -4,7 +4,8 @@ Every action of a machine is a point where its life can be killed, before it is 
 then never arrives). Beyond that: actions of one life are executed in any order and their outcomes arrive in any
 order; a life that is declared dead may go on (a zombie), at once or when it is woken up later; bells get lost;
 the answer to a commit gets lost and the commit is repeated; a write of a dead life lands late or never; all lives
-die at once; a life is told to stop, or to drain and then to stop, and another one goes on.
+die at once; a life is told to stop, or to drain and then to stop, and another one goes on; somebody sets the wall
+clock back or forward. Every life has a monotonic clock of its own, as processes have.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.error_resolution import drop_step, retry_step
 from logline.engine.image import Image
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.step import Step
 from logline.errors import Collected, LogError, LoglineError
 from logline.names import ERRORS, BellName, InstanceName, Ssn
@@ -37,6 +39,8 @@ Point = tuple[str, str]
 """A kind of action and a side: ("Commit", "after")."""
 
 
+EPOCHS = 7_919_000_003
+"""Microseconds between the monotonic clocks of two lives."""
 KILLED = "killed"
 """Why a life is over that did not end by itself."""
 RARE = {"CheckClock", "Divert", "Discard", "AskPosition", "FetchWrites", "Permit", "FetchMembers"}
@@ -58,6 +62,8 @@ class Faults:
     target_away: float = 0.0
     stop: float = 0.0
     """Per move: somebody ends a life in order, whatever is under way."""
+    set_clock: float = 0.0
+    """Per move: somebody sets the wall clock, back or forward."""
     late_start: float = 0.0
     """An instance begins when others have long been at work."""
     kill_at: frozenset[int] = frozenset()
@@ -73,6 +79,8 @@ class Actor:
     name: InstanceName
     driver: LifeDriver[Life]
     paused: bool = False
+    epoch: int = 0
+    """What its monotonic clock said when the world began; another one for each life."""
     dismissed: bool = False
     """Declared dead: another life has been started in its place."""
 
@@ -125,7 +133,7 @@ class _AtRandom(Hooks):
         """Commits and writes of this life may wait for time to pass."""
         self._world.idle()
 
-    def wake(self, driver: LifeDriver[Any], at: int) -> None:
+    def wake(self, driver: LifeDriver[Any], at: Monotonic) -> None:
         """When nothing else moves."""
         self._world.wake(self.actor, at)
 
@@ -157,11 +165,16 @@ class World:
         self.faults = faults or Faults()
         self.loop = loop
         self.now = 1_000_000
+        """The time that has passed."""
+        self.wall_ahead = 0
+        """How far the wall clock is from that."""
+        self._latest = 0
+        """The latest that the wall clock has ever shown."""
         self.store = MemoryStore("sim")
         self.store.ring = self._ring  # type: ignore[method-assign]
         if seed % 2 == 0:  # half of the schedules hand events over beside the journal, a few at a time
             self.store.fresh = HandOver(most=2_000)
-        self.checks = Checks(instances, self.store, service or PaidService(), clock=lambda: self.now)
+        self.checks = Checks(instances, self.store, service or PaidService(), clock=self._moment)
         self.points = 0
         self.hits: Counter[Point] = Counter()
         self.kills: Counter[Point] = Counter()
@@ -172,6 +185,8 @@ class World:
         self.finished: set[InstanceName] = set()
         self._wakes: list[tuple[int, int, Actor]] = []
         self._late: list[Callable[[], object]] = []
+        self._setter = Random(seed + 2)
+        """Whoever sets the wall clock."""
         self._user = Random(seed + 1)
         """Whoever looks at errors, or stops a life; with chance of its own, so that a schedule without stays what it
         is."""
@@ -188,14 +203,16 @@ class World:
         if instance.source is not None and instance.source.apart:
             instance = for_partition(instance, next_partition(instance, self.store))
         loop = self.loop
+        self.counts["life"] += 1
+        epoch = self.counts["life"] * EPOCHS % 10**12
         around = Surroundings(
-            clock=lambda: self.now,
+            clock=lambda: self._moment(epoch),
             random=Random(self.rnd.random()),
             loop=None if loop is None else lambda: loop,
             threads=False,
         )
         hooks = _AtRandom(self)
-        actor = hooks.actor = Actor(name, live(instance, self.store, hooks, around))
+        actor = hooks.actor = Actor(name, live(instance, self.store, hooks, around), epoch=epoch)
         actor.driver.begin()
         self.actors.append(actor)
         self.newest[name] = actor
@@ -262,6 +279,8 @@ class World:
             self._resolve_error(*self._user.choice(sorted(self.checks.errors)))
         if self.faults.stop and self._user.random() < self.faults.stop:
             self._stop(self._user.choice(self.actors))
+        if self.faults.set_clock and self._setter.random() < self.faults.set_clock:
+            self._set_clock()
         awake = [a for a in self.actors if not a.paused and a.busy]
         if not awake:
             self.idle()
@@ -383,7 +402,7 @@ class World:
         self._sweep_one(self.rnd.choice(sorted(self.finished)))
 
     def _sweep_one(self, name: InstanceName) -> None:
-        sweep(self.instances[name].spec, self.store, lambda: self.now)
+        sweep(self.instances[name].spec, self.store, self._moment)
         self.counts["swept"] += 1
         self.checks.after_commit(name)
 
@@ -430,9 +449,22 @@ class World:
 
     # ---- time -----------------------------------------------------------------------------------------
 
-    def wake(self, actor: Actor, at: int) -> None:
+    def _moment(self, epoch: int = 0) -> Moment:
+        """What the clocks of a life say."""
+        return Moment(Monotonic(self.now + epoch), Wall(self.now + self.wall_ahead))
+
+    def _set_clock(self) -> None:
+        """By a moment, by about as much as anything here waits for, or by days."""
+        by = self._setter.choice((2_000, 900_000, 40_000_000, 2 * 86_400_000_000))
+        back = self._setter.random() < 0.5
+        self._latest = max(self._latest, self._moment().wall)
+        self.checks.lineage.forget_old()
+        self.wall_ahead += -by if back else by
+        self.counts["clock set back" if back else "clock set forward"] += 1
+
+    def wake(self, actor: Actor, at: Monotonic) -> None:
         """A life waits for this time."""
-        self._wakes.append((at, self.counts["move"], actor))
+        self._wakes.append((at - actor.epoch, self.counts["move"], actor))
 
     def idle(self) -> None:
         """Nothing can move: time passes to the next timer, everyone looks around, sleepers wake."""
@@ -442,7 +474,7 @@ class World:
             if actor.life.machine.draining or actor.life.machine.stopping:
                 actor.driver.arrive(on.Command("stop"))
             elif self.newest[actor.name] is actor and not actor.paused and not actor.busy:
-                self.checks.at_rest(actor.life, self.now, wakes=any(w[2] is actor for w in self._wakes))
+                self.checks.at_rest(actor.life, self._moment().wall, wakes=any(w[2] is actor for w in self._wakes))
         if self._wakes:
             self.now = max(self.now, min(w[0] for w in self._wakes))
             due = [w for w in self._wakes if w[0] <= self.now]
@@ -477,6 +509,7 @@ class World:
             actor.driver.end(KILLED)
         self.checks.lineage.at_end()
         kept = [keep.age for instance in self.instances.values() for keep in instance.spec.retain.values()]
+        self.wall_ahead = max(self._latest - self.now, self.wall_ahead)  # what was put out ahead of time has its age
         self.now += max(kept, default=0) + 1  # nothing is kept any longer; what is needed is known downstream first
         for name in (*(reversed(list(self.instances)) if kept else ()), *self.instances):
             self._sweep_one(name)

@@ -14,6 +14,7 @@ from logline.engine import stimuli as on
 from logline.engine.image import Claim, Image
 from logline.engine.janitor import Janitor
 from logline.engine.machine import Machine
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.results import Failure
 from logline.engine.sets import Answer
 from logline.engine.spec import InstanceSpec
@@ -43,7 +44,7 @@ class Scripted(Janitor):
         self.answers = answers
         self.heard: list[on.Stimulus] = []
 
-    def handle(self, stimulus: on.Stimulus, now: int) -> list[do.Action]:
+    def handle(self, stimulus: on.Stimulus, moment: Moment) -> list[do.Action]:
         self.heard.append(stimulus)
         return list(self.answers.get(type(stimulus), ()))
 
@@ -84,7 +85,9 @@ def scene(
     hooks: Hooks | None = None,
 ) -> tuple[LifeDriver[Scene], Scripted]:
     machine = Scripted(answers)
-    driver = LifeDriver(lambda _: Scene(machine, outcomes or {}), hooks or Noting(), lambda: 7)
+    driver = LifeDriver(
+        lambda _: Scene(machine, outcomes or {}), hooks or Noting(), lambda: Moment(Monotonic(7), Wall(7))
+    )
     driver.begin()
     return driver, machine
 
@@ -153,7 +156,7 @@ def test_what_is_asked_can_be_kept_back() -> None:
 
 def test_who_is_told_of_a_wake_and_of_the_end() -> None:
     hooks = Noting()
-    driver, machine = scene({on.Started: [do.Wake(12), do.Leave("left"), do.Ring(())]}, hooks=hooks)
+    driver, machine = scene({on.Started: [do.Wake(Monotonic(12)), do.Leave("left"), do.Ring(())]}, hooks=hooks)
     steps(driver)
     assert hooks.told == [("wake", 12), ("ended", "left")]
     assert driver.over == "left" and driver.quiet()

@@ -7,6 +7,7 @@ import pytest
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.events import Collection, Output
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.spec import InstanceSpec
 from logline.engine.step import Step
 from logline.graph.instances import Channel
@@ -17,6 +18,7 @@ from logline.store.memory import MemoryStore
 
 UP, OP = InstanceName("up"), InstanceName("op")
 CHANNEL = Channel.between(UP, OUT, OP, IN)
+MOMENT = Moment(Monotonic(0), Wall(0))
 SPEC = InstanceSpec(OP, inputs=(CHANNEL,))
 
 
@@ -28,9 +30,9 @@ def life() -> LogLife:
     sender.commit(Step(number=1, outputs=[Output(OUT, Ssn(n), (), 1, 10, 10 * n, Serial(n)) for n in (1, 2, 3)]))
     sender.commit(Step(number=2, collected={OUT: Collection(Ssn(3), frozenset())}))
     made = LogLife(SPEC, store, machine_for(SPEC))
-    made.machine.handle(on.Started(), 0)
+    made.machine.handle(on.Started(), MOMENT)
     for stimulus in made.execute(do.ClaimJournal()):
-        made.machine.handle(stimulus, 0)
+        made.machine.handle(stimulus, MOMENT)
     return made
 
 
@@ -44,7 +46,7 @@ ACTIONS = [
 def test_a_payload_that_is_gone_ends_a_life_loudly(life: LogLife, action: do.Action, gone: tuple[Ssn, ...]) -> None:
     (stimulus,) = life.execute(action)
     assert stimulus == on.PayloadGone(CHANNEL.name, gone)
-    (halt,) = life.machine.handle(stimulus, 0)
+    (halt,) = life.machine.handle(stimulus, MOMENT)
     assert isinstance(halt, do.Halt)
     assert "of up.out>op.in from 1 on are needed and are not in the log any more" in halt.failure.message
 
@@ -53,7 +55,7 @@ def test_a_payload_that_is_gone_ends_a_life_loudly(life: LogLife, action: do.Act
 def test_a_life_that_is_fenced_off_ends_quietly(life: LogLife, action: do.Action, gone: tuple[Ssn, ...]) -> None:
     life.store.claim(OP)
     assert life.execute(action) == [on.FencedOff()]
-    assert life.machine.handle(on.FencedOff(), 0) == [do.Leave("fenced")]
+    assert life.machine.handle(on.FencedOff(), MOMENT) == [do.Leave("fenced")]
 
 
 def test_what_is_there_is_fetched(life: LogLife) -> None:
