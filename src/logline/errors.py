@@ -118,6 +118,11 @@ class AnswerMismatch(LoglineError):
     """After a crash, `generate` made another call than the one whose answer was kept (R9)."""
 
 
+class TryOver(LoglineError):
+    """A `ctx.call` through the context of a try that was given up, after its `timeout`, say. Nothing was asked; or
+    the answer came too late for this try, and the next one gets it."""
+
+
 class KilledItsProcess(LoglineError):
     """An input set that killed its process again and again; it is diverted or dropped like one that raised."""
 

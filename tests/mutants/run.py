@@ -64,6 +64,7 @@ CHECKS = (
             "tests/unit/runtime/control/test_changed_operators.py",
             "tests/unit/runtime/control/test_resume.py",
             "tests/unit/runtime/control/test_run.py",
+            "tests/unit/runtime/lives/test_given_up.py",
             "tests/unit/runtime/lives/test_mistakes.py",
             "tests/unit/runtime/lives/test_tries.py",
             "tests/unit/store/test_lmdb.py::test_another_boot_is_refused_for_process",

@@ -130,7 +130,7 @@ class SetGeneration:
         """An answer has come: a further try of the set will have it. False for a set that is over: nobody asks for
         it any more, so that it need not be kept."""
         due = self.sets.get(answer.serial)
-        if due is None:
+        if due is None or due.state in ("failed", "done"):
             return False
         if due.answers is None:
             due.answers = []

@@ -47,6 +47,8 @@ class SetState:
     """Of a set that is one event: the event as its sender has it; None for rows that are retried."""
     spent: bool = False
     """Whether a try of `generate` has failed, and may have used up the event state."""
+    calls: Any = None
+    """What whoever runs `generate` knows of the calls it makes, over all tries."""
 
     def name(self) -> InsetId:
         """The id, also of a set that is one event."""
@@ -156,6 +158,9 @@ class PhaseContext(Context[Any]):
 
     def again(self) -> Context[Any]:
         raise TypeError("ctx.again() belongs into generate()")
+
+    def give_up(self) -> None:
+        raise TypeError("ctx.give_up() belongs into generate()")
 
     def fire(self, inset: InsetId, *, at: datetime | None = None, clock: Clock = "event") -> None:
         check_inset(inset)

@@ -224,6 +224,12 @@ class Context(ABC, Generic[S]):
         try gets the answers that an earlier one got, and does not ask again."""
 
     @abstractmethod
+    def give_up(self) -> None:
+        """Ends the try that this context is of, and all that was made of it with `row` and `again`. Its code may
+        still run on some thread: a `call` through the context raises `TryOver` from now on, before it asks. If an
+        answer is on its way, the next try gets it. Valid in `generate`."""
+
+    @abstractmethod
     def fire(self, inset: InsetId, *, at: datetime | None = None, clock: Clock = "event") -> None:
         """Generates the open set of this id: now, or at a time of the event or wall clock.
 

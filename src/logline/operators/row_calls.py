@@ -92,14 +92,17 @@ class Caller:
         wait = self._wait
         for attempt in range(1, self._retry.attempts + 1):
             await self._pace()
+            mine = ctx.again()
             try:
-                return check(await self._in_time(row, ctx.again()))
+                return check(await self._in_time(row, mine))
             except ENGINE_ERRORS:
                 raise
             except self._retry.on as error:
                 # What is no Exception (a cancellation, say) is not tried again, whatever `on` says.
                 if attempt == self._retry.attempts or not isinstance(error, Exception):
                     raise
+            finally:
+                mine.give_up()  # its thread may go on: what it asks now would be paid twice
             await asyncio.sleep(wait)
             wait *= self._retry.factor
         raise AssertionError("the last try returns or raises")

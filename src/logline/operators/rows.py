@@ -144,6 +144,8 @@ class MapRows(Operator[Batch, None]):
                 error.add_note(f"in row {index} of its event: {row!r:.500}")
                 stop.set()  # also when the call itself failed: on an answer that can't be logged, say
             return _Failed(error)
+        finally:
+            row_ctx.give_up()
 
     def _check(self, answer: object) -> Row | None:
         return plain_answer(answer, self.schema)

@@ -2,7 +2,8 @@
 
 An answer is handed to user code only once it is committed. Which way the code waits for that differs: on an
 event loop it awaits, on a thread of its own it blocks, and where the engine's own thread runs the code, the
-engine commits there and then. The three are `Gate`s; the rest is the same for all.
+engine commits there and then. The three are `Gate`s; the rest is the same for all. What tries of one set share is in
+`runtime/lives/calls.py`.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ import inspect
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Protocol
 
 from logline.engine import codec
 from logline.engine.phases import Phases, Services, counted
 from logline.engine.sets import Answer, Member
-from logline.errors import AnswerMismatch, CodecError
+from logline.errors import AnswerMismatch, CodecError, TryOver
 from logline.graph.authored import module_of
 from logline.graph.operator import Cause, Clock, Context
 from logline.names import InsetId, PortName, Serial
+from logline.runtime.lives.calls import Attempt, SetCalls
 
 
 class Gate(Protocol):
@@ -36,6 +39,11 @@ class Gate(Protocol):
     async def want_async(self, serial: Serial, row: int, n: int) -> None: ...
 
     async def keep_async(self, answer: Answer) -> None: ...
+
+    def follow(self, answer: Answer, is_pending: Callable[[], bool]) -> None:
+        """Waits until an answer is committed that another try has handed in."""
+
+    async def follow_async(self, answer: Answer, is_pending: Callable[[], bool]) -> None: ...
 
 
 def call_name(fn: Callable[..., Any]) -> str:
@@ -57,9 +65,10 @@ class SetContext(Context[Any]):
         inset: InsetId,
         members: Sequence[Member],
         cause: Cause,
-        kept: dict[tuple[int, int], Answer],
+        calls: SetCalls,
+        attempt: Attempt,
         row: int = -1,
-        calls: int = 0,
+        made: int = 0,
     ) -> None:
         self._phases = phases
         self._services = services
@@ -67,9 +76,11 @@ class SetContext(Context[Any]):
         self._serial = serial
         self._inset = inset
         self._members = members
-        self._kept = kept
-        self._row = row
         self._calls = calls
+        self._attempt = attempt
+        self._row = row
+        self._made = made
+        """How many calls of this row were made."""
         self.cause = cause
         self.random = services.random
 
@@ -111,9 +122,12 @@ class SetContext(Context[Any]):
         return self._like(index, 0)
 
     def again(self) -> Context[Any]:
-        return self._like(self._row, self._calls)
+        return self._like(self._row, self._made)
 
-    def _like(self, row: int, calls: int) -> SetContext:
+    def give_up(self) -> None:
+        self._attempt.end()
+
+    def _like(self, row: int, made: int) -> SetContext:
         return SetContext(
             self._phases,
             self._services,
@@ -122,9 +136,10 @@ class SetContext(Context[Any]):
             self._inset,
             self._members,
             self.cause,
-            self._kept,
+            self._calls,
+            Attempt(self._attempt),
             row,
-            calls,
+            made,
         )
 
     def fire(self, inset: InsetId, *, at: datetime | None = None, clock: Clock = "event") -> None:
@@ -139,42 +154,87 @@ class SetContext(Context[Any]):
     # ---- calls ----------------------------------------------------------------------------------------
 
     def call(self, fn: Callable[..., Any], *args: Any, key: object = None) -> Any:
-        name, digest, n = call_name(fn), self._digest(fn, args, key), self._calls
-        self._calls += 1
-        kept = self._kept.get((self._row, n))
+        name, digest, n = call_name(fn), self._digest(fn, args, key), self._made
+        self._check_going(name)
+        self._made += 1
+        kept = self._calls.find((self._row, n))
         if kept is not None and (kept.fn, kept.digest) != (name, digest):
-            raise AnswerMismatch(
-                f"call {n + 1} of input set {self._inset!r} was {kept.fn} with other arguments or another function "
-                f"before the crash, now it is {name}: what generate() asks must follow from its inputs and from "
-                "earlier answers alone (use ctx.call for whatever else decides it)"
-            )
+            raise self._mismatch(kept, name, n)
         asynchronous = self._gate.is_async()
         if kept is not None:
-            value = codec.decode(kept.value)
-            return _already(value) if asynchronous else value
+            return self._follow_async(kept) if asynchronous else self._follow(kept)
         if name in self._services.stubs:
             stub = self._services.stubs[name]
             fn = stub if callable(stub) else lambda *_: stub
         if asynchronous:
             return self._ask_async(fn, args, name, digest, n)
+        self._calls.asks((self._row, n), name, digest)
         self._gate.want(self._serial, self._row, n)
+        self._check_going(name)
         value = fn(*args)
         if inspect.isawaitable(value):
             raise TypeError(f"{name} is async: call it from an async generate(), or give ctx.call a plain function")
         answer = self._answer(name, digest, n, value)
+        counts = self._hand_in(answer)
+        if counts is not answer:
+            return self._follow(counts)
         self._gate.keep(answer)
-        self._kept[self._row, n] = answer
+        self._check_going(name)
         return value
 
     async def _ask_async(self, fn: Callable[..., Any], args: tuple[Any, ...], name: str, digest: str, n: int) -> Any:
+        self._calls.asks((self._row, n), name, digest)
         await self._gate.want_async(self._serial, self._row, n)
+        self._check_going(name)
         value = fn(*args)
         if inspect.isawaitable(value):
             value = await value
         answer = self._answer(name, digest, n, value)
+        counts = self._hand_in(answer)
+        if counts is not answer:
+            return await self._follow_async(counts)
         await self._gate.keep_async(answer)
-        self._kept[self._row, n] = answer
+        self._check_going(name)
         return value
+
+    def _check_going(self, name: str) -> None:
+        if self._attempt.over:
+            raise TryOver(f"{name} is called in a try of input set {self._inset!r} that is over: it was given up")
+
+    def _hand_in(self, answer: Answer) -> Answer:
+        """The answer that counts: this one, or that of another try."""
+        counts = self._calls.hand_in(answer, self._attempt)
+        if counts is not answer:
+            self._services.count("late_answers", 1)
+            self.log.info("an answer of %s came too late and is dropped", answer.fn)
+        if counts is None:
+            self._check_going(answer.fn)
+            known = self._calls.find((answer.row, answer.n))
+            raise self._mismatch(known or answer, answer.fn, answer.n)
+        return counts
+
+    def _follow(self, kept: Answer) -> Any:
+        """The value of an answer that another try got, once it is committed."""
+        if self._is_pending(kept):
+            self._gate.follow(kept, partial(self._is_pending, kept))
+        self._check_going(kept.fn)
+        return codec.decode(kept.value)
+
+    async def _follow_async(self, kept: Answer) -> Any:
+        if self._is_pending(kept):
+            await self._gate.follow_async(kept, partial(self._is_pending, kept))
+        self._check_going(kept.fn)
+        return codec.decode(kept.value)
+
+    def _is_pending(self, kept: Answer) -> bool:
+        return self._calls.is_pending((kept.row, kept.n))
+
+    def _mismatch(self, kept: Answer, name: str, n: int) -> AnswerMismatch:
+        return AnswerMismatch(
+            f"call {n + 1} of input set {self._inset!r} was {kept.fn} with other arguments or another function "
+            f"before, now it is {name}: what generate() asks must follow from its inputs and from "
+            "earlier answers alone (use ctx.call for whatever else decides it)"
+        )
 
     def _answer(self, name: str, digest: str, n: int, value: Any) -> Answer:
         try:
@@ -198,7 +258,3 @@ class _Tagged(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
         about = self.extra or {}
         return f"[{about['operator']} {about['inset']}] {msg}", {**kwargs, "extra": about}
-
-
-async def _already(value: Any) -> Any:
-    return value

@@ -29,6 +29,7 @@ from logline.engine.spec import write_port
 from logline.errors import Abandoned, KilledItsProcess, LogError
 from logline.graph.operator import BatchOperator, Made, Operator, Write, is_tabular
 from logline.names import ChannelName, InsetId, Serial
+from logline.runtime.lives.calls import SetCalls
 from logline.runtime.lives.context import Gate, SetContext
 from logline.runtime.lives.daemon_threads import DaemonThreads
 from logline.runtime.lives.payloads import Payloads
@@ -85,8 +86,12 @@ class Generation:
         """Calls `generate`; nothing of a generator runs yet."""
         known = self.phases.sets[job.serial]
         inset = known.name()
-        kept = {(a.row, a.n): a for a in job.answers} if job.answers else {}
-        ctx = SetContext(self.phases, self.services, gate, job.serial, inset, known.members, job.cause, kept)
+        calls: SetCalls = known.calls or SetCalls()
+        known.calls = calls
+        calls.begin(job.answers)
+        ctx = SetContext(
+            self.phases, self.services, gate, job.serial, inset, known.members, job.cause, calls, calls.attempt
+        )
         if self.suspects is not None:
             self.suspects.begin(job.serial, inset, ctx.id.rpartition("/")[2])
         return (inset, known), self.op.generate(inset, known.acc, ctx)
@@ -131,6 +136,11 @@ class Generation:
             f"{type(self.op).__name__}.generate() must yield batches, Emit, Write or Reject (or return an iterable)"
         )
 
+    def committed(self, answer: Answer) -> None:
+        """The answer of a call is durable; of a set that is over, nobody asks."""
+        if (known := self.phases.sets.get(answer.serial)) is not None and known.calls is not None:
+            known.calls.committed(answer)
+
     def alone(self) -> bool:
         """Whether one set at a time is generated for now."""
         return self.suspects is not None and self.suspects.alone
@@ -139,6 +149,8 @@ class Generation:
         """The set is generated; its event state is not needed any more."""
         if self.suspects is not None:
             self.suspects.end(serial)
+        if (known := self.phases.sets.get(serial)) is not None and known.calls is not None:
+            known.calls.attempt.end()
         self.phases.drop(serial)
         return Result(serial, tuple(outputs))
 
@@ -147,6 +159,8 @@ class Generation:
         self.raised(error)
         if (known := self.phases.sets.get(serial)) is not None:
             known.spent = True
+            if known.calls is not None:
+                known.calls.attempt.end()
         if self.suspects is not None:
             self.suspects.end(serial)
         retry_on = () if isinstance(error, KilledItsProcess) else self.retry_on
@@ -194,7 +208,7 @@ class InlineRunner:
 
     def keep(self, answer: Answer) -> None:
         self._flush()
-        self._await_durable(on.Answered(answer), (answer.serial, answer.row, answer.n))
+        self._await_durable(on.Answered(answer), _key(answer))
 
     async def want_async(self, serial: Serial, row: int, n: int) -> None:
         raise AssertionError("plain code does not await")
@@ -205,11 +219,23 @@ class InlineRunner:
     def permit(self, key: Key) -> None:
         """Does nothing: the driver's `await_durable` sees the permission itself."""
 
+    def follow(self, answer: Answer, is_pending: Callable[[], bool]) -> None:
+        raise AssertionError("there is one try at a time on the engine's own thread")
+
+    async def follow_async(self, answer: Answer, is_pending: Callable[[], bool]) -> None:
+        raise AssertionError("plain code does not await")
+
     def release(self, answers: Sequence[Answer]) -> None:
-        """Does nothing: the driver's `await_durable` sees the answers themselves."""
+        """Wakes nobody: the driver's `await_durable` sees the answers themselves."""
+        for answer in answers:
+            self._generation.committed(answer)
 
     def close(self) -> None:
         """Nothing runs when the engine's thread is here."""
+
+
+def _key(answer: Answer) -> Key:
+    return answer.serial, answer.row, answer.n
 
 
 class _Waits:
@@ -217,27 +243,29 @@ class _Waits:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[Key, Callable[[], None]] = {}
+        self._waiting: dict[Key, list[Callable[[], None]]] = {}
+        """Several tries may wait for one call."""
         self.closed = False
 
     def add(self, key: Key, wake: Callable[[], None]) -> None:
         with self._lock:
             if self.closed:
                 raise Abandoned
-            self._waiting[key] = wake
+            self._waiting.setdefault(key, []).append(wake)
 
     def wake(self, key: Key) -> None:
         with self._lock:
-            wake = self._waiting.pop(key, None)
-        if wake is not None:
+            wakes = self._waiting.pop(key, ())
+        for wake in wakes:
             wake()
 
     def close(self) -> None:
         with self._lock:
             self.closed = True
             waiting, self._waiting = self._waiting, {}
-        for wake in waiting.values():
-            wake()
+        for wakes in waiting.values():
+            for wake in wakes:
+                wake()
 
 
 class _BlockingGate:
@@ -256,15 +284,25 @@ class _BlockingGate:
             self._wait((serial, row, n), on.CallWanted(serial, row, n))
 
     def keep(self, answer: Answer) -> None:
-        self._wait((answer.serial, answer.row, answer.n), on.Answered(answer))
+        self._wait(_key(answer), on.Answered(answer))
 
-    def _wait(self, key: Key, stimulus: on.Stimulus) -> None:
+    def follow(self, answer: Answer, is_pending: Callable[[], bool]) -> None:
+        self._wait(_key(answer), None, is_pending)
+
+    def _wait(self, key: Key, stimulus: on.Stimulus | None, still: Callable[[], bool] = lambda: True) -> None:
+        """Until the machine says so; not at all if it has, after `still` was true."""
         woken = threading.Event()
         self._waits.add(key, woken.set)
-        self._report(stimulus)
+        if stimulus is not None:
+            self._report(stimulus)
+        if not still():
+            self._waits.wake(key)
         woken.wait()
         if self._waits.closed:
             raise Abandoned
+
+    async def follow_async(self, answer: Answer, is_pending: Callable[[], bool]) -> None:
+        raise AssertionError("plain code does not await")
 
     async def want_async(self, serial: Serial, row: int, n: int) -> None:
         raise AssertionError("plain code does not await")
@@ -317,7 +355,8 @@ class ThreadRunner:
 
     def release(self, answers: Sequence[Answer]) -> None:
         for answer in answers:
-            self._waits.wake((answer.serial, answer.row, answer.n))
+            self._generation.committed(answer)  # first: who asks in between must not wait for it
+            self._waits.wake(_key(answer))
 
     def close(self) -> None:
         self._waits.close()
@@ -391,16 +430,25 @@ class AsyncRunner:
             await self._await((serial, row, n), on.CallWanted(serial, row, n))
 
     async def keep_async(self, answer: Answer) -> None:
-        await self._await((answer.serial, answer.row, answer.n), on.Answered(answer))
+        await self._await(_key(answer), on.Answered(answer))
 
-    async def _await(self, key: Key, stimulus: on.Stimulus) -> None:
+    def follow(self, answer: Answer, is_pending: Callable[[], bool]) -> None:
+        self._blocking.follow(answer, is_pending)
+
+    async def follow_async(self, answer: Answer, is_pending: Callable[[], bool]) -> None:
+        await self._await(_key(answer), None, is_pending)
+
+    async def _await(self, key: Key, stimulus: on.Stimulus | None, still: Callable[[], bool] = lambda: True) -> None:
         woken = self._loop.create_future()
 
         def wake() -> None:
             self._loop.call_soon_threadsafe(_wake_once, woken)
 
         self._waits.add(key, wake)
-        self._generation.report(stimulus)
+        if stimulus is not None:
+            self._generation.report(stimulus)
+        if not still():
+            self._waits.wake(key)
         await woken
         if self._waits.closed:
             raise Abandoned
@@ -410,7 +458,8 @@ class AsyncRunner:
 
     def release(self, answers: Sequence[Answer]) -> None:
         for answer in answers:
-            self._waits.wake((answer.serial, answer.row, answer.n))
+            self._generation.committed(answer)  # first: who asks in between must not wait for it
+            self._waits.wake(_key(answer))
 
     def close(self) -> None:
         self._waits.close()

@@ -6,6 +6,7 @@ decided by chance, every record must have come out exactly once (or where the op
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -228,7 +229,7 @@ class Patient(SimOperator):
 
 
 class Rows(SimOperator):
-    """Stateless and async, several sets at once, a paid answer per row."""
+    """Stateless and async, several sets at once, a paid answer per row. Some tries are given up midway."""
 
     def __init__(self, service: PaidService) -> None:
         self.service = service
@@ -236,10 +237,21 @@ class Rows(SimOperator):
     async def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> AsyncIterator[Any]:
         for index, record in enumerate(acc):
             row = ctx.row(index)
-            token, _ = await row.call(self.service.ask, row.id)
+            if ctx.random.random() < 0.3:
+                await self._give_up(row, turns=ctx.random.randint(0, 2))
+            token, _ = await row.again().call(self.service.ask, row.id)
             if token != row.id:
                 raise Violation(f"WRONG-ANSWER {token} used for {row.id}")
             yield (record,)
+
+    async def _give_up(self, row: Context[Any], turns: int) -> None:
+        """A try that takes too long: before it asks, or while it waits until its answer is committed."""
+        first = row.again()
+        asking = asyncio.ensure_future(first.call(self.service.ask, row.id))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        first.give_up()
+        asking.cancel()
 
 
 class Flaky(SimOperator):

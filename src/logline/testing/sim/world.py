@@ -327,7 +327,7 @@ class World:
         loop = self.loop
         if loop is None or not isinstance(actor.life.runner, AsyncRunner):
             return
-        for _ in range(3):
+        for _ in range(5):
             loop.call_soon(loop.stop)
             loop.run_forever()
 

@@ -1,0 +1,114 @@
+"""The calls of one input set over all of its tries: each has one answer, whichever try it came to (R9).
+
+A try that is given up (it took longer than its time-out, say) may still run, on a thread that nobody can stop. So:
+
+- What it would ask from then on is not asked: the call raises.
+- What it handed in before is committed. A further try that asks the same waits for that commit and gets that answer.
+- An answer that comes back later is kept too, for the try that comes after, as long as there can be one. If a further
+  try has its own answer by then, or has asked something else, the late one is dropped.
+
+Contexts on several threads share one `SetCalls`.
+
+    >>> from logline.names import Serial
+    >>> set_of_calls, first = SetCalls(), Attempt()
+    >>> slow, quick = Attempt(first), Attempt(first)
+    >>> set_of_calls.asks((0, 1), "module.ask", "digest")
+    >>> slow.end()
+    >>> late = Answer(Serial(7), 0, 1, "module.ask", "digest", b"paid for")
+    >>> set_of_calls.hand_in(late, slow) is late             # nobody else has an answer
+    True
+    >>> other = Answer(Serial(7), 0, 1, "module.ask", "digest", b"paid for again")
+    >>> set_of_calls.hand_in(other, quick) is late           # one answer, for all tries
+    True
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from logline.engine.sets import Answer
+
+Call = tuple[int, int]
+"""The row, and which call of that row it is."""
+
+
+class Attempt:
+    """One try of some user code, within a larger one: a try of a row, a row, a try of the whole set."""
+
+    __slots__ = ("_over", "_within")
+
+    def __init__(self, within: Attempt | None = None) -> None:
+        self._over = False
+        self._within = within
+
+    def end(self) -> None:
+        """It is over, and all that is within it."""
+        self._over = True
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing may be asked for it any more."""
+        return self._over or (self._within is not None and self._within.over)
+
+    @property
+    def may_come_again(self) -> bool:
+        """Whether another one may come in its place."""
+        return self._within is not None and not self._within.over
+
+
+class SetCalls:
+    """What was asked for one set, and the answers."""
+
+    __slots__ = ("_answers", "_asked", "_lock", "_pending", "attempt")
+
+    def __init__(self) -> None:
+        self.attempt = Attempt()
+        """The try of `generate` that is under way."""
+        self._answers: dict[Call, Answer] = {}
+        self._asked: dict[Call, tuple[str, str]] = {}
+        """The function and the arguments that the newest try has asked with."""
+        self._pending: set[Call] = set()
+        """Answers that are handed in and not committed yet."""
+        self._lock = threading.Lock()
+
+    def begin(self, answers: Iterable[Answer]) -> None:
+        """Another try of `generate`; these are the answers that the log has."""
+        self.attempt.end()
+        self.attempt = Attempt()
+        if answers:
+            with self._lock:
+                self._answers.update(((answer.row, answer.n), answer) for answer in answers)
+
+    def find(self, call: Call) -> Answer | None:
+        """The answer of a call, committed or on its way."""
+        return self._answers.get(call)
+
+    def is_pending(self, call: Call) -> bool:
+        """Whether its answer is on its way into the log."""
+        return call in self._pending
+
+    def asks(self, call: Call, fn: str, digest: str) -> None:
+        """A try is about to make this call."""
+        with self._lock:
+            self._asked[call] = fn, digest
+
+    def hand_in(self, answer: Answer, attempt: Attempt) -> Answer | None:
+        """The answer that counts for this call: this one, which is to be committed then, or one that came before it.
+        None if this one is of no use to anybody."""
+        call = answer.row, answer.n
+        with self._lock:
+            known = self._answers.get(call)
+            question = (answer.fn, answer.digest)
+            if known is not None:
+                return known if (known.fn, known.digest) == question else None
+            if attempt.over and (not attempt.may_come_again or self._asked.get(call) != question):
+                return None
+            self._answers[call] = answer
+            self._pending.add(call)
+            return answer
+
+    def committed(self, answer: Answer) -> None:
+        """The answer is durable."""
+        with self._lock:
+            self._pending.discard((answer.row, answer.n))
