@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
+from typing import Literal
 
-from logline.engine.moments import Monotonic
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.sets import Timer
-from logline.graph.operator import Clock
 from logline.names import ChannelName, InsetId
 
 WATERMARK = ChannelName("")
 """The key under which the watermark itself is logged beside the channels' greatest times."""
+
+_Kind = Literal["event", "wall", "span"]
 
 
 class EventClock:
@@ -94,35 +96,69 @@ class EventClock:
 
 
 class Timers:
-    """At most one timer per id, the latest call wins; both clocks."""
+    """At most one timer per id, the latest call wins. A timer waits for a time of the event clock or of the wall
+    clock, or for a span to pass, which is measured on the monotonic clock.
+
+    A span is logged with the wall time at which it should be over. A new life waits for what is left of it by the
+    wall clock, but never longer than the whole span.
+    """
 
     def __init__(self) -> None:
         self.by_id: dict[InsetId, Timer] = {}
-        self._heaps: dict[Clock, list[tuple[int, int, InsetId]]] = {"event": [], "wall": []}
+        self._heaps: dict[_Kind, list[tuple[int, int, InsetId]]] = {"event": [], "wall": [], "span": []}
+        self._entry: dict[InsetId, int] = {}
+        """Which entry of a heap counts for an id."""
         self._count = 0
 
-    def set(self, inset: InsetId, timer: Timer) -> None:
+    def set(self, inset: InsetId, timer: Timer, moment: Moment) -> None:
         """A timer, in the place of an earlier one."""
         self.by_id[inset] = timer
         self._count += 1
-        heappush(self._heaps[timer.clock], (timer.at, self._count, inset))
+        self._entry[inset] = self._count
+        if timer.span:
+            left = min(max(timer.at - moment.wall, 0), timer.span)
+            heappush(self._heaps["span"], (moment.after(left), self._count, inset))
+        else:
+            heappush(self._heaps[timer.clock], (timer.at, self._count, inset))
 
     def clear(self, inset: InsetId) -> bool:
         """Whether there was one."""
+        self._entry.pop(inset, None)
         return self.by_id.pop(inset, None) is not None
 
-    def first(self, clock: Clock) -> int | None:
-        """The earliest time waited for."""
-        heap = self._heaps[clock]
-        while heap and self.by_id.get(heap[0][2]) != (heap[0][0], clock):
+    def first_wall(self) -> Wall | None:
+        """The earliest time of the wall clock that is waited for."""
+        found = self._first("wall")
+        return None if found is None else Wall(found)
+
+    def first_span(self) -> Monotonic | None:
+        """When the first span is over."""
+        found = self._first("span")
+        return None if found is None else Monotonic(found)
+
+    def first_event(self) -> int | None:
+        """The earliest time of the event clock that is waited for."""
+        return self._first("event")
+
+    def _first(self, kind: _Kind) -> int | None:
+        heap = self._heaps[kind]
+        while heap and self._entry.get(heap[0][2]) != heap[0][1]:
             heappop(heap)  # replaced or cleared since
         return heap[0][0] if heap else None
 
-    def take(self, clock: Clock, upto: int) -> list[InsetId]:
-        """Removes and returns the ids whose time has come, in the order of their times."""
+    def take_event(self, watermark: int) -> list[InsetId]:
+        """Removes and returns the ids whose event time has come, in the order of their times."""
+        return [inset for inset, _ in self._take("event", watermark)]
+
+    def take(self, moment: Moment) -> list[InsetId]:
+        """Removes and returns the ids whose wall time has come or whose span is over, in the order of their times."""
+        come = [*self._take("wall", moment.wall), *self._take("span", moment.monotonic)]
+        return [inset for inset, _ in sorted(come, key=lambda one: one[1].at)]
+
+    def _take(self, kind: _Kind, upto: int) -> list[tuple[InsetId, Timer]]:
         come = []
-        while (at := self.first(clock)) is not None and at <= upto:
-            inset = heappop(self._heaps[clock])[2]
-            del self.by_id[inset]
-            come.append(inset)
+        while (at := self._first(kind)) is not None and at <= upto:
+            inset = heappop(self._heaps[kind])[2]
+            come.append((inset, self.by_id[inset]))
+            self.clear(inset)
         return come

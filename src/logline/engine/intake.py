@@ -33,8 +33,8 @@ class EventIntake:
         self.inbox = Inbox(spec)
         self.applying: Run = ()
         """The run that is taken in and generated at once, if one is."""
-        self.silence_at: Monotonic | None = None
-        """When the phases want to see whether a channel has fallen silent."""
+        self.wait_until: Monotonic | None = None
+        """When the phases want to see whether a channel has fallen silent, or a span is over."""
         self.timer_at: Wall | None = None
         """When the phases want to see which timers of the wall clock have come."""
         self._tick_at: Monotonic | None = None
@@ -59,13 +59,13 @@ class EventIntake:
 
     def check_clocks_at(self, silence: Monotonic | None, timer: Wall | None) -> None:
         """What the phases wait for."""
-        self.silence_at, self.timer_at = silence, timer
+        self.wait_until, self.timer_at = silence, timer
 
     def wakes(self, moment: Moment) -> Iterable[Monotonic]:
         """When to have a Tick for what the phases wait for. When the wall clock will be at a timer's time is reckoned
         anew if somebody has set it; not at every stimulus, since the two clocks are not read at one instant."""
-        if self.silence_at is not None:
-            yield self.silence_at
+        if self.wait_until is not None:
+            yield self.wait_until
         if self.timer_at is not None:
             at, known = moment.until(self.timer_at), self._tick_at
             if known is None or known <= moment.monotonic or abs(at - known) > APART:
@@ -73,14 +73,14 @@ class EventIntake:
             yield known
 
     def _clocks_due(self, moment: Moment) -> bool:
-        if self.silence_at is not None and moment.monotonic >= self.silence_at:
+        if self.wait_until is not None and moment.monotonic >= self.wait_until:
             return True
         return self.timer_at is not None and moment.wall >= self.timer_at
 
     def begin(self, moment: Moment) -> None:
         """Hands the next run to the phases, or has them look at the clocks; nothing if there is neither."""
         if self._clocks_due(moment):
-            self.silence_at = self.timer_at = None
+            self.wait_until = self.timer_at = None
             self._positions = {}
             self._act(do.CheckClock())
         elif self.inbox.waiting:

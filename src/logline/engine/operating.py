@@ -80,7 +80,7 @@ class OperatorMachine(Machine):
 
     def _on_rebuilt(self, stimulus: on.Rebuilt) -> None:
         self.phase = "running"
-        self.intake.check_clocks_at(stimulus.intake.silence_at, stimulus.intake.timer_at)
+        self.intake.check_clocks_at(stimulus.intake.wait_until, stimulus.intake.timer_at)
         self.generation.rebuilt()
         for serial, failure in stimulus.intake.failed:
             if serial not in self.generation.sets:
@@ -106,7 +106,7 @@ class OperatorMachine(Machine):
         intake, sets = stimulus.intake, self.generation.sets
         _, positions = self.intake.taken()
         self.sealing.take_in(intake, positions)
-        self.intake.check_clocks_at(intake.silence_at, intake.timer_at)
+        self.intake.check_clocks_at(intake.wait_until, intake.timer_at)
         sets.add_run(intake.alone)
         for serial, cause in intake.due:
             sets.add(serial, cause)

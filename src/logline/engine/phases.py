@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from logline.engine.clock import EventClock, Timers
@@ -27,8 +27,9 @@ from logline.engine.sets import Member, Timer, own_id, unassigned_id
 from logline.engine.spec import InstanceSpec
 from logline.engine.stimuli import Intake
 from logline.errors import BadName, StateError, a_kind, told
+from logline.graph.durations import duration
 from logline.graph.instances import Channel
-from logline.graph.operator import Cause, Clock, Context, Event, Operator
+from logline.graph.operator import Cause, Clock, Context, Duration, Event, Operator
 from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
 
 if TYPE_CHECKING:
@@ -123,6 +124,12 @@ def _loggable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
+def _same(known: Timer | None, timer: Timer) -> bool:
+    """Whether there is such a timer. One that was set for a span goes on as it is if it is set anew for what is left
+    of the span."""
+    return known is not None and (known.at, known.clock, known.span > 0) == (timer.at, timer.clock, timer.span > 0)
+
+
 class PhaseContext(Context[Any]):
     """The context of `open`, `assign` and `ready`."""
 
@@ -132,7 +139,7 @@ class PhaseContext(Context[Any]):
         self.log = services.log
         self.id = ""
         self.cause: Cause = "ready"
-        self.fires: list[tuple[InsetId, int | None, Clock]] = []
+        self.fires: list[tuple[InsetId, Timer | None]] = []
 
     @property
     def state(self) -> Any:
@@ -162,12 +169,24 @@ class PhaseContext(Context[Any]):
     def give_up(self) -> None:
         raise TypeError("ctx.give_up() belongs into generate()")
 
-    def fire(self, inset: InsetId, *, at: datetime | None = None, clock: Clock = "event") -> None:
+    def fire(
+        self,
+        inset: InsetId,
+        *,
+        at: datetime | None = None,
+        after: Duration | None = None,
+        clock: Clock = "event",
+    ) -> None:
         check_inset(inset)
         if clock not in ("event", "wall"):
             raise ValueError(f"fire({inset!r}, clock={clock!r}): take one of 'event', 'wall'")
+        if after is not None:
+            if at is not None:
+                raise TypeError(f"fire({inset!r}, at={at!r}, after={after!r}): give one of them")
+            self.fires.append((inset, self._timer_after(inset, duration(after))))
+            return
         if at is None:
-            self.fires.append((inset, None, clock))
+            self.fires.append((inset, None))
             return
         if not isinstance(at, datetime):
             raise TypeError(f"fire({inset!r}, at={at!r}): give a datetime with a time zone, not {a_kind(at)}")
@@ -178,7 +197,16 @@ class PhaseContext(Context[Any]):
                 f"fire({inset!r}, at=...) asks for the event clock, and the operator has none: "
                 "declare time = {port: column}, or say clock='wall'"
             )
-        self.fires.append((inset, micros(at), clock))
+        self.fires.append((inset, Timer(micros(at), clock)))
+
+    def _timer_after(self, inset: InsetId, span: timedelta) -> Timer | None:
+        if span <= timedelta(0):
+            return None
+        try:
+            at = self.now() + span
+        except OverflowError:
+            raise ValueError(f"fire({inset!r}, after={span!s}): that would be after the year 9999") from None
+        return Timer(micros(at), "wall", span // timedelta(microseconds=1))
 
     def ended(self, port: str = "in") -> bool:
         return self._phases.has_ended(PortName(port))
@@ -242,7 +270,7 @@ class Phases:
             self.clock.restore(image.clock, self.ended, moment.monotonic)
             self._logged_clock = dict(image.clock)
         for inset, timer in image.timers.items():
-            self.timers.set(inset, timer)
+            self.timers.set(inset, timer, moment)
         self.op.open(self._ctx)
         for serial, opened in image.sets.items():
             if opened.cause == "parked":
@@ -302,10 +330,10 @@ class Phases:
         self.sets[serial] = SetState(None, output.payload, [member], output)
 
     def look_at_clocks(self, moment: Moment) -> Intake:
-        """Timers of the wall clock, and channels that have fallen silent."""
+        """Timers whose time has come or whose span is over, and channels that have fallen silent."""
         self.moment = moment
         intake = Intake()
-        for inset in self.timers.take("wall", moment.wall):
+        for inset in self.timers.take(moment):
             intake.timers[inset] = None
             self._make_due(inset, "fired", intake)
         self._move_clock(intake)
@@ -414,14 +442,12 @@ class Phases:
 
     def _fire(self, intake: Intake) -> None:
         fires, self._ctx.fires = self._ctx.fires, []
-        for inset, at, clock in fires:
-            if at is None:
+        for inset, timer in fires:
+            if timer is None:
                 self._make_due(inset, "fired", intake)
-            else:
-                timer = Timer(at, clock)
-                if self.timers.by_id.get(inset) != timer:
-                    self.timers.set(inset, timer)
-                    intake.timers[inset] = timer
+            elif not _same(self.timers.by_id.get(inset), timer):
+                self.timers.set(inset, timer, self.moment)
+                intake.timers[inset] = timer
 
     def _make_due(self, inset: InsetId, cause: Cause, intake: Intake) -> None:
         serial = self._open.pop(inset, None)
@@ -437,7 +463,7 @@ class Phases:
         watermark = self.clock.advance(self.moment.monotonic)
         if watermark is None:
             return
-        for inset in self.timers.take("event", watermark):
+        for inset in self.timers.take_event(watermark):
             intake.timers[inset] = None
             self._make_due(inset, "fired", intake)
 
@@ -497,9 +523,10 @@ class Phases:
             self._encoded = intake.state = encoded
 
     def _note_waits(self, intake: Intake) -> None:
-        timer = self.timers.first("wall")
-        intake.timer_at = None if timer is None else Wall(timer)
-        intake.silence_at = None if self.clock is None else self.clock.next_silence(self.moment.monotonic)
+        silence = None if self.clock is None else self.clock.next_silence(self.moment.monotonic)
+        waits = (self.timers.first_span(), silence)
+        intake.wait_until = min((at for at in waits if at is not None), default=None)
+        intake.timer_at = self.timers.first_wall()
 
     @property
     def serial(self) -> Serial:

@@ -53,10 +53,12 @@ class OpenSet:
 
 
 class Timer(NamedTuple):
-    """A `fire(at=...)` that has not come yet; `at` in microseconds since 1970."""
+    """A `fire` that has not come yet; `at` in microseconds since 1970."""
 
     at: int
     clock: Clock
+    span: int = 0
+    """Of a `fire(after=...)`: how long it was to wait. It does, whatever the wall clock does meanwhile."""
 
 
 class Answer(NamedTuple):

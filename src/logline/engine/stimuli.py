@@ -71,10 +71,10 @@ class Intake:
     state: bytes | None = None
     clock: dict[ChannelName, int] = field(default_factory=dict)
     timers: dict[InsetId, Timer | None] = field(default_factory=dict)
-    silence_at: Monotonic | None = None
-    """When a channel will have been silent for long enough."""
+    wait_until: Monotonic | None = None
+    """When a channel will have been silent for long enough, or the first timer that was set for a span has come."""
     timer_at: Wall | None = None
-    """The time of the first timer of the wall clock."""
+    """The time of the first timer that was set for a time of the wall clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Rebuilt(Stimulus):
     """All open sets are whole again."""
 
     intake: Intake
-    """Only `failed`, `silence_at` and `timer_at` are used."""
+    """Only `failed`, `wait_until` and `timer_at` are used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,8 +230,18 @@ class Context(ABC, Generic[S]):
         answer is on its way, the next try gets it. Valid in `generate`."""
 
     @abstractmethod
-    def fire(self, inset: InsetId, *, at: datetime | None = None, clock: Clock = "event") -> None:
-        """Generates the open set of this id: now, or at a time of the event or wall clock.
+    def fire(
+        self,
+        inset: InsetId,
+        *,
+        at: datetime | None = None,
+        after: Duration | None = None,
+        clock: Clock = "event",
+    ) -> None:
+        """Generates the open set of this id: now, at a time of the event or wall clock, or `after` so much time.
+
+        Wait with `after`, not with `at=ctx.now() + ...`: if somebody sets the wall clock back, a timer for a time
+        comes that much later.
 
         For one id the latest call wins. The engine logs the call with the step. A `fire` in `assign` takes effect
         after that event's updates. If no set of that id is open, nothing happens. Valid in `assign` and `ready`.

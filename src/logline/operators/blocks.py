@@ -53,7 +53,12 @@ class BlockAggregate(Operator[Any, Block]):
     def assign(self, event: Event, ctx: Context[Block]) -> Sequence[InsetId]:
         block, within = ctx.state, self.window.within
         now = None if within is None else ctx.now()
-        if block.number == 0 or block.seen >= (block.n or self.window.n) or self._over(block, now):
+        if now is not None and block.opened is not None:
+            block.opened = min(block.opened, now)  # the wall clock was set back: what is left is not more
+        over = self._over(block, now)
+        if over:
+            ctx.fire(block.number)  # before the next one, also if the wall clock was set forward
+        if block.number == 0 or block.seen >= (block.n or self.window.n) or over:
             block.number += 1
             block.seen = 0
             block.n = self.window.n
@@ -61,10 +66,10 @@ class BlockAggregate(Operator[Any, Block]):
         block.seen += 1
         if block.seen == self.window.n:
             ctx.fire(block.number)
-        elif within is not None and block.opened is not None:
-            # With every event: should the clock have gone back after the timer rang, this event opens the
-            # set anew (R7) and must not wait in it without a timer.
-            ctx.fire(block.number, at=block.opened + within, clock="wall")
+        elif within is not None and now is not None and block.opened is not None:
+            # With every event: should the timer have come and the wall clock not have got there, this event opens
+            # the set anew (R7) and must not wait in it without a timer.
+            ctx.fire(block.number, after=block.opened + within - now)
         return [block.number]
 
     def _over(self, block: Block, now: datetime | None) -> bool:

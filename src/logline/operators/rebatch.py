@@ -61,7 +61,7 @@ class Rebatch(Operator[Gathered, Filling]):
         notes: dict[InsetId, tuple[int, int]] = {}
         offset = 0
         while offset < total:
-            filling = self._next(ctx.state, now)
+            filling = self._next(ctx, now)
             length = min(self.rows - filling.rows, total - offset)
             notes[filling.number] = (offset, length)
             filling.rows += length
@@ -70,13 +70,18 @@ class Rebatch(Operator[Gathered, Filling]):
                 ctx.fire(filling.number)
                 filling.rows = 0  # full, whatever size the next run wants
             elif filling.opened is not None:
-                # With every event: should the clock have gone back after the timer rang, this event opens
-                # the set anew (R7) and must not wait in it without a timer.
-                ctx.fire(filling.number, at=filling.opened + self.within, clock="wall")
+                # With every event: should the timer have come and the wall clock not have got there, this event
+                # opens the set anew (R7) and must not wait in it without a timer.
+                ctx.fire(filling.number, after=filling.opened + self.within - now)
         return notes
 
-    def _next(self, filling: Filling, now: datetime) -> Filling:
+    def _next(self, ctx: Context[Filling], now: datetime) -> Filling:
+        filling = ctx.state
         late = filling.opened is None or now - filling.opened >= self.within
+        if late:
+            ctx.fire(filling.number)  # before the next one, also if the wall clock was set forward
+        elif filling.opened is not None:
+            filling.opened = min(filling.opened, now)  # the wall clock was set back: what is left is not more
         # A full set has no rows in the state. In older logs it has, maybe more than `rows` of this run.
         if late or filling.rows == 0 or filling.rows >= self.rows:
             filling.number += 1

@@ -4,7 +4,7 @@
     state      -                        global state
     heads      port                     last, total, base       pins      port, block          (`store/pins.py`)
     sets       serial                   id, cause, due          members   serial, commit       (`store/members.py`)
-    timers     digest of the id         id, at, clock           done      channel, block, serial
+    timers     digest of the id         id, at, clock, span     done      channel, block, serial
     answers    serial, row, n           fn, digest, value       failures  serial
     resolved   SSN                      (an error that was retried or dropped)
 
@@ -68,6 +68,8 @@ class TimerRow(NamedTuple):
     id: bytes
     at: int
     clock: Clock
+    span: int = 0
+    """In older logs there is none."""
 
 
 class PlainField(NamedTuple):

@@ -71,7 +71,7 @@ def image(rows: Rows) -> Image:
     for (serial, _), joined in rows.scan(MEMBERS):
         found.sets[serial].members += joined.members()
     for _, timer in rows.scan(TIMERS):
-        found.timers[codec.decode(timer.id)] = Timer(timer.at, timer.clock)
+        found.timers[codec.decode(timer.id)] = Timer(timer.at, timer.clock, timer.span)
     for (serial, _, _), answer in rows.scan(ANSWERS):
         found.answers.setdefault(serial, []).append(answer)
     found.failures = {serial: failure for (serial,), failure in rows.scan(FAILURES)}

@@ -3,11 +3,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logline.engine.clock import WATERMARK, EventClock, Timers
-from logline.engine.moments import Monotonic
+from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.sets import Timer
 from logline.names import ChannelName
 
 A, B, C = (ChannelName(name) for name in ("a.out>w.in", "b.out>w.in", "c.out>w.in"))
+
+
+def at(now: int) -> Moment:
+    """Both clocks say so."""
+    return Moment(Monotonic(now), Wall(now))
 
 
 def clock(*channels: ChannelName, lateness: int = 0, idle: int | None = None, now: int = 0) -> EventClock:
@@ -145,63 +150,90 @@ def test_it_never_goes_back(moves: list[tuple[ChannelName, int | None, int, bool
 # ---- timers -----------------------------------------------------------------------------------------------------
 
 
-def timers(**at: int) -> Timers:
+def timers(**times: int) -> Timers:
     found = Timers()
-    for name, when in at.items():
-        found.set(name, Timer(when, "event"))
+    for name, when in times.items():
+        found.set(name, Timer(when, "event"), at(0))
     return found
 
 
 def test_timers_come_in_the_order_of_their_times() -> None:
     t = timers(c=30, a=10, b=20, z=10)
-    assert t.first("event") == 10
-    assert t.take("event", 9) == []
-    assert t.take("event", 20) == ["a", "z", "b"]
-    assert t.by_id == {"c": (30, "event")}
-    assert t.take("event", 100) == ["c"]
-    assert t.first("event") is None
+    assert t.first_event() == 10
+    assert t.take_event(9) == []
+    assert t.take_event(20) == ["a", "z", "b"]
+    assert t.by_id == {"c": Timer(30, "event")}
+    assert t.take_event(100) == ["c"]
+    assert t.first_event() is None
 
 
 @pytest.mark.parametrize("later", [5, 50])
 def test_the_latest_call_wins(later: int) -> None:
     t = timers(a=10)
-    t.set("a", Timer(later, "event"))
-    assert t.first("event") == later
-    assert t.take("event", 100) == ["a"]
-    assert t.take("event", 100) == []
+    t.set("a", Timer(later, "event"), at(0))
+    assert t.first_event() == later
+    assert t.take_event(100) == ["a"]
+    assert t.take_event(100) == []
 
 
 def test_the_latest_call_wins_across_clocks() -> None:
     t = timers(a=10)
-    t.set("a", Timer(10, "wall"))
-    assert t.first("event") is None
-    assert t.take("event", 100) == []
-    assert t.take("wall", 10) == ["a"]
+    t.set("a", Timer(10, "wall"), at(0))
+    assert t.first_event() is None
+    assert t.take_event(100) == []
+    assert t.take(at(10)) == ["a"]
 
 
 def test_clear() -> None:
     t = timers(a=10, b=20)
     assert t.clear("a")
     assert not t.clear("a")
-    assert t.first("event") == 20
-    t.set("a", Timer(10, "event"))  # again, at the same time
-    assert t.take("event", 100) == ["a", "b"]
-    assert t.first("event") is None
+    assert t.first_event() == 20
+    t.set("a", Timer(10, "event"), at(0))  # again, at the same time
+    assert t.take_event(100) == ["a", "b"]
+    assert t.first_event() is None
 
 
 def test_the_clocks_are_apart() -> None:
     t = timers(a=10)
-    t.set("b", Timer(5, "wall"))
-    assert (t.first("event"), t.first("wall")) == (10, 5)
-    assert t.take("wall", 100) == ["b"]
-    assert t.take("event", 100) == ["a"]
+    t.set("b", Timer(5, "wall"), at(0))
+    assert (t.first_event(), t.first_wall()) == (10, 5)
+    assert t.take(at(100)) == ["b"]
+    assert t.take_event(100) == ["a"]
+
+
+@pytest.mark.parametrize("ahead", [-1000, 0, 1000])
+def test_a_span_is_over_when_so_much_time_has_passed(ahead: int) -> None:
+    """Whoever sets the wall clock meanwhile."""
+    t = Timers()
+    t.set("a", Timer(100 + 30, "wall", 30), at(100))
+    assert (t.first_span(), t.first_wall()) == (130, None)
+    assert t.take(Moment(Monotonic(129), Wall(129 + ahead))) == []
+    assert t.take(Moment(Monotonic(130), Wall(130 + ahead))) == ["a"]
+    assert t.by_id == {} and t.first_span() is None
+
+
+@pytest.mark.parametrize(("wall", "left"), [(110, 20), (90, 30), (5, 30), (130, 0), (9999, 0)])
+def test_a_new_life_waits_for_what_is_left_of_a_span(wall: int, left: int) -> None:
+    """Its monotonic clock is another one. If the wall clock was set back, it waits for the whole span."""
+    t = Timers()
+    t.set("a", Timer(130, "wall", 30), Moment(Monotonic(7000), Wall(wall)))
+    assert t.first_span() == 7000 + left
+
+
+def test_times_and_spans_that_have_come_are_in_the_order_of_their_times() -> None:
+    t = Timers()
+    t.set("late", Timer(9, "wall"), at(0))
+    t.set("span", Timer(7, "wall", 7), at(0))
+    t.set("early", Timer(5, "wall"), at(0))
+    assert t.take(at(10)) == ["early", "span", "late"]
 
 
 def test_ids_of_different_kinds_at_the_same_time() -> None:
     t = Timers()
     for inset in ("a", 1, ("a", 1), ()):
-        t.set(inset, Timer(10, "event"))  # ids are not compared with one another
-    assert t.take("event", 10) == ["a", 1, ("a", 1), ()]
+        t.set(inset, Timer(10, "event"), at(0))  # ids are not compared with one another
+    assert t.take_event(10) == ["a", 1, ("a", 1), ()]
 
 
 def test_a_channel_that_comes_holds_the_watermark_back_and_never_moves_it_back() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 import logline as ll
 
 BATCH = pa.record_batch({"n": [1]})
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 class Assigned(ll.Operator[int, None]):
@@ -104,6 +106,9 @@ class Asking(Assigned):
             lambda ctx: ctx.fire("a", at=5, clock="wall"),
             "fire('a', at=5): give a datetime with a time zone, not an int",
         ),
+        (lambda ctx: ctx.fire("a", at=NOON, after="1s"), "after='1s'): give one of them"),
+        (lambda ctx: ctx.fire("a", after=timedelta.max), "that would be after the year 9999"),
+        (lambda ctx: ctx.fire("a", after="soon"), "soon"),
         (lambda ctx: ctx.fire("a", clock="sun"), "fire('a', clock='sun'): take one of 'event', 'wall'"),
         (lambda ctx: ctx.ended("nope"), "ended('nope'): Asking has no such input port; it has 'in'"),
     ],

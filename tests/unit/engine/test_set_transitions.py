@@ -279,7 +279,7 @@ def test_a_writer_calls_when_what_it_wrote_is_written() -> None:
 def test_what_is_overdue_and_blocked_is_not_waited_for_by_the_clock() -> None:
     """A wake-up in the past would come at once, again and again, for as long as the set is generated."""
     machine, _ = with_sets()
-    machine.intake.silence_at = Monotonic(50)
+    machine.intake.wait_until = Monotonic(50)
     assert one(machine.handle(on.Bell(), at(10)), do.Wake).at == 50
     assert all(wake.at > 60 for wake in only(machine.handle(on.Tick(), at(60)), do.Wake))
     assert do.CheckClock() in machine.handle(generated(1), at(70))

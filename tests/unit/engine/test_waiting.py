@@ -83,7 +83,7 @@ def test_a_source_reads_again_when_its_wait_is_over(later: type) -> None:
 
 def test_a_channel_falls_silent_when_so_much_time_has_passed(later: type) -> None:
     machine = running()
-    machine.intake.silence_at = at(50).monotonic
+    machine.intake.wait_until = at(50).monotonic
     assert one(machine.handle(on.Bell(), at(1)), do.Wake).at == 50
     assert do.CheckClock() not in machine.handle(on.Bell(), later(49))
     assert do.CheckClock() in machine.handle(on.Tick(), later(50))

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logline.engine import codec
+from logline.graph.durations import duration
 from logline.graph.operator import Context, Emit, Event, Operator, Write, is_stateless
 from logline.graph.schemas import schema, to_batches
 
@@ -47,7 +48,11 @@ class FakeContext(Context[Any]):
     def now(self) -> datetime:
         return self.clock
 
-    def fire(self, inset: Any, *, at: datetime | None = None, clock: str = "event") -> None:
+    def fire(
+        self, inset: Any, *, at: datetime | None = None, after: str | timedelta | None = None, clock: str = "event"
+    ) -> None:
+        if after is not None:
+            at, clock = self.clock + duration(after), "wall"
         self.fires.append((codec.check_inset(inset), at, clock))
 
     def ended(self, port: str = "in") -> bool:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operators.harness import Harness
 
+import logline as ll
 from logline.errors import OptionError
-from logline.operators import Rebatch
+from logline.operators import Rebatch, WindowAggregate, events
 
 SCHEMA = pa.schema({"id": pa.int64()})
 
@@ -27,6 +28,10 @@ def ids(*values):
 
 def rebatch(rows, crashes=False, within="1s"):
     return Harness(Rebatch(rows, within), SCHEMA, crashes=crashes)
+
+
+def blocks_of_four():
+    return WindowAggregate(events(4, within="3s"), [], {"n": ("id", "count")})
 
 
 def made(harness):
@@ -89,3 +94,46 @@ def test_all_rows_leave_in_order_and_all_events_but_the_last_are_full(sizes, row
 def test_sizes_that_make_no_sense(rows, within):
     with pytest.raises(OptionError):
         Rebatch(rows, within)
+
+
+# ---- a wall clock that somebody sets ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", [-3600, 0, 24 * 3600], ids=["back", "as it is", "forward"])
+@pytest.mark.parametrize("make", [lambda: Rebatch(10, "3s"), blocks_of_four], ids=["rebatch", "blocks"])
+def test_what_has_waited_long_enough_leaves_whatever_the_wall_clock_says(make, by):
+    with ll.testing.drive(make(), crashes=False) as op:
+        op.send(ids(1)).advance("1s")
+        op._twins[0].set_up().set_wall(by * 1_000_000)
+        op.advance("1s")
+        assert op.out().num_rows == 0
+        op.advance("1s")
+        assert op.out().num_rows == 1
+
+
+@pytest.mark.parametrize("by", [-3600, 24 * 3600], ids=["back", "forward"])
+@pytest.mark.parametrize("make", [lambda: Rebatch(10, "3s"), blocks_of_four], ids=["rebatch", "blocks"])
+def test_a_crash_after_the_wall_clock_was_set_waits_for_the_whole_time_at_most(make, by):
+    with ll.testing.drive(make(), crashes=False) as op:
+        op.send(ids(1))
+        op._twins[0].set_up().set_wall(by * 1_000_000)
+        op.crash().advance("3s")
+        assert op.out().num_rows == 1
+
+
+@pytest.mark.parametrize("make", [lambda: Rebatch(10, "3s"), blocks_of_four], ids=["rebatch", "blocks"])
+def test_events_that_come_after_the_clock_was_set_back_do_not_put_it_off(make):
+    with ll.testing.drive(make(), crashes=False) as op:
+        op.send(ids(1))
+        op._twins[0].set_up().set_wall(-3_600_000_000)
+        op.send(ids(2)).advance("2s").send(ids(3) if make is not blocks_of_four else ids()).advance("1s")
+        assert op.out().num_rows > 0
+
+
+def test_rows_leave_in_order_when_the_clock_was_set_forward():
+    """The first set is over by the wall clock, and its time has not passed."""
+    with ll.testing.drive(Rebatch(2, "3s"), crashes=False) as op:
+        op.send(ids(1))
+        op._twins[0].set_up().set_wall(24 * 3_600_000_000)
+        op.send(ids(2, 3)).advance("3s")
+        assert op.out()["id"].to_pylist() == [1, 2, 3]

@@ -16,6 +16,7 @@ from logline.engine.progress import Progress
 from logline.names import ChannelName, Incarnation, PartitionName, PortName, Serial, Ssn
 from logline.store import load
 from logline.store.apply import admit, apply, prepare
+from logline.store.encoding import pack, reader_of
 from logline.store.layout import BY_NAME, PLAIN, POSITIONS, RESOLVED, TIMERS, TimerRow
 from logline.store.lmdb.environment import acquire, release
 from logline.store.lmdb.rows import LmdbRows
@@ -137,3 +138,7 @@ def test_rows_and_images_mean_the_same(
             found = load.image(rows)
             assert exact(found) == exact(model.image)
             assert found.heads == heads
+
+
+def test_a_timer_of_an_older_log_has_no_span() -> None:
+    assert reader_of(TimerRow)(pack((b"id", 5, "wall"))) == TimerRow(b"id", 5, "wall", 0)

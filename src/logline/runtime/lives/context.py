@@ -21,7 +21,7 @@ from logline.engine.phases import Phases, Services, counted
 from logline.engine.sets import Answer, Member
 from logline.errors import AnswerMismatch, CodecError, TryOver
 from logline.graph.authored import module_of
-from logline.graph.operator import Cause, Clock, Context
+from logline.graph.operator import Cause, Clock, Context, Duration
 from logline.names import InsetId, PortName, Serial
 from logline.runtime.lives.calls import Attempt, SetCalls
 
@@ -142,7 +142,14 @@ class SetContext(Context[Any]):
             made,
         )
 
-    def fire(self, inset: InsetId, *, at: datetime | None = None, clock: Clock = "event") -> None:
+    def fire(
+        self,
+        inset: InsetId,
+        *,
+        at: datetime | None = None,
+        after: Duration | None = None,
+        clock: Clock = "event",
+    ) -> None:
         raise TypeError("ctx.fire() belongs into assign() or ready(): generate() can't make a set due")
 
     def ended(self, port: str = "in") -> bool:

@@ -274,7 +274,7 @@ def _times(draw: Draw, model: Model, step: Step) -> None:
         step.state = draw(_bytes)
     instants = st.integers(-(2**50), 2**50)
     step.clock = draw(st.dictionaries(st.sampled_from((*CHANNELS, ChannelName(""))), instants, max_size=2))
-    timers = st.builds(Timer, instants, st.sampled_from(["event", "wall"]))
+    timers = st.builds(Timer, instants, st.sampled_from(["event", "wall"]), st.integers(0, 2**50))
     step.timers = draw(st.dictionaries(insets, st.none() | timers, max_size=3))
 
 

@@ -215,7 +215,11 @@ class Patient(SimOperator):
 
     def assign(self, event: Event, ctx: Context[Any]) -> Any:
         if ctx.state.events % 3 == 0:
-            ctx.fire("bag", at=ctx.now() + timedelta(milliseconds=700), clock="wall")
+            wait = timedelta(milliseconds=700)
+            if ctx.random.random() < 0.5:
+                ctx.fire("bag", at=ctx.now() + wait, clock="wall")
+            else:
+                ctx.fire("bag", after=wait)
         ctx.state.events += 1
         return {"bag": len(event.batch)} if event.batch else []
 
