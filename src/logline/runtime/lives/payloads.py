@@ -67,8 +67,8 @@ class ArrowPayloads:
         """By port: the schema, and what a row takes where that is the same for all. Of a target: the last one."""
         self._targets = {t: write_port(t) for t in node.targets}
         authored = node.op if node.op is not None else node.source
-        self._streams: tuple[pa.Schema, bool] | None = None
-        """The last schema that was copied, and whether it takes a whole stream: dictionaries travel in one."""
+        self._joins: tuple[pa.Schema, bool] | None = None
+        """The last schema that was copied, and whether joining copies all of it (see `_is_joined_by_copy`)."""
         self._copies = authored is not None and authored.reuses_memory
         self._time = {PortName(p): c for p, c in (node.op.time if node.op is not None else {}).items()}
 
@@ -113,12 +113,11 @@ class ArrowPayloads:
 
     def _own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch, in memory that nobody changes: it is logged later, when the author's code has gone on."""
-        if not self._copies or not _is_mutable(batch):
-            return batch
-        if self._streams is None or not batch.schema.equals(self._streams[0], check_metadata=True):
-            self._streams = (batch.schema, any(_has_dictionary(field.type) for field in batch.schema))
-        schema, stream = self._streams
-        return _copied(batch) if stream else pa.ipc.read_record_batch(batch.serialize(), schema)
+        if not self._copies or (batch.num_rows > _FEW and not _is_mutable(batch)):
+            return batch  # of a few rows a copy costs no more than to ask whether they need one
+        if self._joins is None or not batch.schema.equals(self._joins[0], check_metadata=True):
+            self._joins = (batch.schema, all(_is_joined_by_copy(field.type) for field in batch.schema))
+        return pa.concat_batches([batch]) if self._joins[1] else _copied(batch)
 
     def taken(self, batch: Any) -> Any:
         """A copy, if the source may fill the same memory again."""
@@ -232,10 +231,28 @@ def _is_mutable(batch: pa.RecordBatch) -> bool:
     return False
 
 
-def _has_dictionary(kind: Any) -> bool:
-    """Whether a type, or one inside it, is a dictionary."""
-    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind  # its own fields are not shown
-    return pa.types.is_dictionary(kind) or any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
+def _is_joined_by_copy(kind: Any) -> bool:
+    """Whether Arrow makes new memory for all of a type when it joins arrays: a quarter of the cost of a message, and
+    only the rows of a slice. It keeps the dictionaries, and the texts that views point to."""
+    if any(is_flat(kind) for is_flat in _FLAT):
+        return True
+    nested = any(is_nested(kind) for is_nested in _NESTED)
+    return nested and all(_is_joined_by_copy(kind.field(i).type) for i in range(kind.num_fields))
+
+
+_FLAT = (
+    pa.types.is_null,
+    pa.types.is_primitive,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
+_NESTED = (pa.types.is_struct, pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map)
+_FEW = 64
+"""Rows that are copied without a look at their memory."""
 
 
 def _copied(data: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
