@@ -73,6 +73,11 @@ class EventClock:
             self.watermark = found
         return self.watermark
 
+    def reach(self, time: int | None) -> None:
+        """Moves the watermark on to this time, whatever the channels have shown."""
+        if time is not None and (self.watermark is None or time > self.watermark):
+            self.watermark = time
+
     def _silent(self, channel: ChannelName, now: Monotonic) -> bool:
         return self.idle is not None and now - self.active.get(channel, now) >= self.idle
 

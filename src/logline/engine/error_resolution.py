@@ -12,32 +12,30 @@ from __future__ import annotations
 
 from logline.engine.events import Output
 from logline.engine.image import Image
+from logline.engine.reopening import reopen_step
 from logline.engine.sets import Member, own_id, unassigned_id
-from logline.engine.spec import again_channel
+from logline.engine.spec import InstanceSpec, again_channel
 from logline.engine.step import Step
 from logline.errors import LogError
 from logline.names import ERRORS, InstanceName, Serial, event_name
 
 
-def retry_step(image: Image, instance: InstanceName, error: Output, *, stateless: bool) -> Step:
-    """Generates the set, or the rejected rows, once more; an empty step if that is under way or done."""
+def retry_step(image: Image, spec: InstanceSpec, error: Output) -> Step:
+    """Generates the set, or the rejected rows, once more; an empty step if that is under way or done. If the instance
+    has ended, the same step takes its end back (R11')."""
+    instance = spec.name
     name = event_name(instance, ERRORS, error.ssn)
     if _resolved(image, instance, error):
         return Step()
-    if image.ended:
-        raise LogError(
-            f"{name} can't be retried: {instance!r} has finished, and nothing can follow the end of its streams. "
-            "Its rows are in the event: run them on a fresh log, or drop it"
-        )
+    step = reopen_step(image, spec)
     serial = Serial(image.serial + 1)
     parked = image.sets.get(error.serial)
     if parked is not None and parked.cause == "parked":
         if parked.id == unassigned_id(parked.members[0]):
             raise LogError(f"{name} can't be retried: assign() failed, so that it is in no input set; drop it")
-        step = _let_go(error, [error.serial])
+        step.absorb(_let_go(error, [error.serial]))
         step.open(serial, parked.id, parked.members)
-    elif stateless:
-        step = Step()
+    elif spec.stateless:
         again = Member(again_channel(instance), error.ssn)
         step.open(serial, own_id(again), [again])
     else:

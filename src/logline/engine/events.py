@@ -17,9 +17,9 @@ from typing import Any, Literal, NamedTuple
 from logline.engine.sets import Member
 from logline.names import PortName, Serial, Ssn
 
-Kind = Literal["event", "end"]
-"""What an output is: data, or the end of the stream (R11)."""
-KINDS: tuple[Kind, ...] = ("event", "end")
+Kind = Literal["event", "end", "reopened"]
+"""What an output is: data, or a mark: the end of the stream (R11), or that the end is taken back (R11')."""
+KINDS: tuple[Kind, ...] = ("event", "end", "reopened")
 """A store may write a kind as its place in here; kinds are only ever added, at the end."""
 
 Headers = Mapping[str, str | int | float | bool | bytes | None]
@@ -31,7 +31,7 @@ class Output(NamedTuple):
     port: PortName
     ssn: Ssn
     payload: Any
-    """The batch; None for the end of the stream."""
+    """The batch; None for a mark."""
     rows: int
     nbytes: int
     total: int
@@ -50,13 +50,24 @@ class Output(NamedTuple):
         """Whether it is the end of the stream."""
         return self.kind == "end"
 
+    @property
+    def mark(self) -> bool:
+        """Whether it says something about the stream and holds no records."""
+        return self.kind != "event"
+
 
 class Position(NamedTuple):
     """What an instance has taken of a channel."""
 
     ssn: Ssn = Ssn(0)
     total: int = 0
-    ended: bool = False
+    marks: int = 0
+    """How many of what was taken are marks: the end, that it was taken back, the next end, and so on."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last mark is an end."""
+        return self.marks % 2 == 1
 
 
 @dataclass(slots=True)

@@ -54,8 +54,14 @@ class Image:
     written: dict[TargetName, int] = field(default_factory=dict)
     reads: dict[PartitionName, Progress] = field(default_factory=dict)
     segments: dict[int, Segment] = field(default_factory=dict)
-    ended: bool = False
+    marks: int = 0
+    """How many marks each port has: the end, that it was taken back, the next end, and so on (R11, R11')."""
     left: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last mark is an end."""
+        return self.marks % 2 == 1
 
     def head(self, port: PortName) -> Head:
         """The port's head; a port that has put out nothing has one too."""
@@ -64,7 +70,7 @@ class Image:
 
     @property
     def open_errors(self) -> int:
-        """Events on port `errors` that wait to be retried or dropped; the end of the stream is none."""
+        """Events on port `errors` that wait to be retried or dropped; a mark is none."""
         return self.head(ERRORS).stored - len(self.resolved) - int(self.ended) if ERRORS in self.heads else 0
 
     def apply(self, step: Step) -> None:
@@ -100,8 +106,8 @@ class Image:
             self.segments[segment.number] = segment
         if expired:
             self.segments = {number: s for number, s in self.segments.items() if number > expired}
-        self.ended = self.ended or step.ended
-        self.left = self.left or step.left
+        self.marks += step.reopened + step.ended
+        self.left = step.left or (self.left and not step.reopened)
 
     def low(self, channel: ChannelName) -> Ssn | None:
         """The first event of the channel that the kept history leads to (R12)."""
@@ -140,7 +146,6 @@ class Taken(NamedTuple):
     """How far a receiver is on a channel, as its journal says (R13)."""
 
     position: Position
-    left: bool
 
 
 class Needs(NamedTuple):
@@ -149,7 +154,6 @@ class Needs(NamedTuple):
     position: Position
     members: Sequence[Ssn]
     """Members of its open sets, in any order."""
-    left: bool
     low: Ssn | None = None
     """Lineage: what it put out and still keeps was made of events from here on; None if of none."""
     unwritten: Ssn | None = None

@@ -14,7 +14,7 @@ from logline.names import ChannelName, Ssn
 
 
 class _Channel:
-    __slots__ = ("events", "fetched", "fetching", "name", "nbytes", "position", "stale")
+    __slots__ = ("events", "fetched", "fetching", "name", "nbytes", "nothing_after", "position", "stale")
 
     def __init__(self, name: ChannelName) -> None:
         self.name = name
@@ -26,6 +26,13 @@ class _Channel:
         self.fetching = False
         self.stale = True
         """Whether there may be more in the sender's journal than has been fetched."""
+        self.nothing_after: Ssn | None = None
+        """Where a look found nothing more."""
+
+    @property
+    def over(self) -> bool:
+        """Whether its end was taken in, and is not taken back: a look behind it has found nothing (R11')."""
+        return self.position.ended and self.nothing_after == self.position.ssn
 
 
 class Inbox:
@@ -35,6 +42,8 @@ class Inbox:
         self.limits: Limits = spec.limits
         self.channels = {c.name: _Channel(c.name) for c in spec.inputs}
         self._turn: deque[_Channel] = deque(self.channels.values())
+        self.marked = False
+        """Whether the last run that was taken has a mark in it."""
         self._stored: dict[ChannelName, Position] = {}
         """Where channels were that are not among those of now."""
 
@@ -74,9 +83,8 @@ class Inbox:
             if (
                 channel.stale
                 and not channel.fetching
-                and not channel.position.ended
+                and not channel.over
                 and channel.nbytes < self.limits.inbox_bytes
-                and not (channel.events and channel.events[-1].end)
             ):
                 channel.fetching = True
                 channel.stale = False
@@ -90,6 +98,7 @@ class Inbox:
             return  # of a sender that has gone meanwhile
         channel.fetching = False
         if not events:
+            channel.nothing_after = after
             return
         if after != channel.fetched or events[0].ssn != after + 1:
             raise EngineError(f"{name}: asked for events after {after}, got {events[0].ssn} (R4)")
@@ -106,18 +115,21 @@ class Inbox:
     def take(self, most: int) -> tuple[list[tuple[ChannelName, Output]], dict[ChannelName, Position]]:
         """The next run, channel by channel in turn, and the positions after it."""
         run: list[tuple[ChannelName, Output]] = []
+        self.marked = False
         positions: dict[ChannelName, Position] = {}
         for _ in range(len(self._turn)):
             channel = self._turn[0]
             self._turn.rotate(-1)
             name, events = channel.name, channel.events
-            last = None
+            last, marks = None, channel.position.marks
             while events and len(run) < most:
                 last = events.popleft()
                 channel.nbytes -= last.nbytes
+                marks += last.kind != "event"
                 run.append((name, last))
             if last is not None:
-                channel.position = positions[name] = Position(last.ssn, last.total, last.end)
+                self.marked = self.marked or marks != channel.position.marks
+                channel.position = positions[name] = Position(last.ssn, last.total, marks)
             if len(run) >= most:
                 break
         return run, positions
@@ -125,4 +137,4 @@ class Inbox:
     @property
     def ended(self) -> bool:
         """Whether every channel has ended, and its end has been taken in."""
-        return all(channel.position.ended for channel in self.channels.values())
+        return all(channel.over for channel in self.channels.values())

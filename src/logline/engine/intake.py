@@ -86,7 +86,7 @@ class EventIntake:
         elif self.inbox.waiting:
             self.began = moment.monotonic
             run, self._positions = self.inbox.take(self._length)
-            if self._spec.plain and not any(position.ended for position in self._positions.values()):
+            if self._spec.plain and not self.inbox.marked:
                 self.applying = run
                 self._act(do.Apply(run))
             else:

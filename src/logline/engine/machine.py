@@ -217,8 +217,7 @@ class Machine(ABC):
         """The end is an event on every port (R11)."""
         pending = self.commits.pending
         self.end_given = pending.ended = True
-        for port in self.spec.ports:
-            pending.outputs.append(self.outbox.end(port))
+        pending.outputs += self.outbox.end()
 
     def _depart(self) -> None:
         if self.phase != "running" or self.commits.flying is not None:

@@ -74,7 +74,6 @@ class OperatorMachine(Machine):
     def _recover(self, image: Image) -> None:
         self.intake.restore(image)
         self.generation.restore(image)
-        self.sealing.restore(image)
         self.writes.recover(image, self._do)
         self.rebuilding.begin(image, self.policy.members(image))
 
@@ -206,7 +205,6 @@ class OperatorMachine(Machine):
         self._permit()
         if self._finished() and not self.end_given:
             self._give_end()
-            self.sealing.end()
         for at in (*self.intake.wakes(self.moment), self.generation.retry_at):
             if at is not None and at > self.now:  # what is overdue waits for something else than time
                 self._wake(at)

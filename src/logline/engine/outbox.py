@@ -25,6 +25,8 @@ class Outbox:
         self.spec = spec
         self._needed = needed
         self.heads: dict[PortName, Head] = {}
+        self.marks = 0
+        """How many marks each port has."""
         self.durable: dict[PortName, Ssn] = {}
         """The last SSN of each port that is committed; the heads run ahead of it."""
         self.taken: dict[ChannelName, int] = {}
@@ -47,6 +49,7 @@ class Outbox:
             known = image.head(port)
             self.heads[port] = Head(known.last, known.total, known.base, set(known.pinned))
             self.durable[port] = known.last
+        self.marks = image.marks
         self._resolved = set(image.resolved)
         # Until it is observed, a receiver counts as far behind; that costs one look at its journal.
         for channels in self._receivers.values():
@@ -66,11 +69,13 @@ class Outbox:
         put = self.put
         return [put(one, Serial(serial)) for serial, outputs in enumerate(made, first) for one in outputs]
 
-    def end(self, port: PortName) -> Output:
-        """The end is an event (R11)."""
-        head = self.heads[port]
-        head.last = Ssn(head.last + 1)
-        return Output(port, head.last, None, 0, 0, head.total, Serial(0), "end")
+    def end(self) -> list[Output]:
+        """The end is an event on every port (R11)."""
+        self.marks += 1
+        for port in self._receivers:
+            self.heads[port].last = Ssn(self.heads[port].last + 1)
+        heads = [(port, self.heads[port]) for port in self._receivers]
+        return [Output(port, head.last, None, 0, 0, head.total, Serial(0), "end") for port, head in heads]
 
     def committed(self, step: Step) -> Iterable[PortName]:
         """What the step put out is durable; returns the ports that have grown."""
@@ -117,11 +122,11 @@ class Outbox:
 
     def observe(self, needs: Mapping[ChannelName, Needs | Taken]) -> None:
         """How far the receivers are, as their journals say."""
-        for port, channels in self._receivers.items():
+        for channels in self._receivers.values():
             for channel in channels:
                 need = needs.get(channel.name)
                 if need is not None:
-                    self.taken[channel.name] = self.heads[port].total if need.left else need.position.total
+                    self.taken[channel.name] = need.position.total
 
     def collect(
         self,
@@ -163,8 +168,8 @@ class Outbox:
 
     @property
     def open_errors(self) -> int:
-        """What was put on port `errors` and waits to be retried or dropped; its end is counted too."""
-        return self.heads[ERRORS].stored - len(self._resolved) if ERRORS in self.heads else 0
+        """What was put on port `errors` and waits to be retried or dropped; its end is none."""
+        return self.heads[ERRORS].stored - len(self._resolved) - self.marks % 2 if ERRORS in self.heads else 0
 
     def _unresolved(self, upto: Ssn, needed: set[Ssn]) -> tuple[Ssn, set[Ssn]]:
         """On port `errors` an event is needed until it is retried or dropped, whoever has taken it."""

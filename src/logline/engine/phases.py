@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from logline.engine.clock import EventClock, Timers
 from logline.engine.codec import check_inset, instant, micros, watermark_instant
-from logline.engine.events import Output
+from logline.engine.events import Kind, Output
 from logline.engine.image import Image
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.results import Failure
@@ -303,8 +303,8 @@ class Phases:
         intake = Intake()
         stateless = self.spec.stateless
         for channel, output in events:
-            if output.end:
-                self._end(channel, intake)
+            if output.kind != "event":
+                self._take_in_mark(channel, output.kind, intake)
             elif stateless:
                 self._take_in_alone(channel, output, intake.alone)
             else:
@@ -467,9 +467,21 @@ class Phases:
             intake.timers[inset] = None
             self._make_due(inset, "fired", intake)
 
+    def _take_in_mark(self, channel: ChannelName, kind: Kind, intake: Intake) -> None:
+        """The end of a channel, or that it is taken back (R11, R11')."""
+        if kind == "end":
+            self._end(channel, intake)
+        else:
+            self.ended.discard(channel)
+            if self.clock is not None:
+                self.clock.ended.discard(channel)
+
     def _end(self, channel: ChannelName, intake: Intake) -> None:
         self.ended.add(channel)
         if len(self.ended) == len(self.channels):
+            if self.clock is not None:  # what is generated now is out: what comes later for it is late (R11')
+                waited = [timer.at for timer in self.timers.by_id.values() if timer.clock == "event"]
+                self.clock.reach(max(waited, default=None))
             for inset in list(self._open):  # in the order in which they were opened
                 self._make_due(inset, "end", intake)
             for inset in list(self.timers.by_id):

@@ -34,7 +34,17 @@ REMEMBERED = 1 << 16
 
 
 class _Partition:
-    __slots__ = ("confirming", "idle", "opened", "progress", "reading", "remembered", "retry_at", "tries")
+    __slots__ = (
+        "caught_up",
+        "confirming",
+        "idle",
+        "opened",
+        "progress",
+        "reading",
+        "remembered",
+        "retry_at",
+        "tries",
+    )
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -43,6 +53,8 @@ class _Partition:
         self.reading = False
         self.idle = False
         """Nothing there at the last look; read again at the next poll."""
+        self.caught_up = False
+        """Everything that is there is read, and this life reads no more."""
         self.confirming: tuple[bytes, ...] = ()
         self.remembered: dict[bytes, None] = {}
         self.tries = 0
@@ -98,7 +110,7 @@ class SourceMachine(Machine):
         self._reveal()
         if not self.draining and not self.outbox.blocked():
             self._read()
-        if self._finished() and not self.end_given:
+        if self._finished() and not self.end_given and not self._stays_open:
             self._give_end()
         elif self._must_hand_over():
             self.stopping = self.handing = True
@@ -108,7 +120,7 @@ class SourceMachine(Machine):
         here = self.spec.here
         if here is None or self.end_given or self.draining or self._staged:
             return False
-        return all(p.progress.ended or name not in here for name, p in self.partitions.items())
+        return all(self._is_read(name) or name not in here for name in self.partitions)
 
     def _read(self) -> None:
         for name in self._whose_turn():
@@ -123,13 +135,16 @@ class SourceMachine(Machine):
     def _whose_turn(self) -> list[PartitionName]:
         if not self.spec.in_turn:
             return list(self._turn)
-        while self._turn and self.partitions[self._turn[0]].progress.ended:
+        while self._turn and self._is_read(self._turn[0]):
             self._turn.popleft()
         return [self._turn[0]] if self._turn else []
 
+    def _is_read(self, name: PartitionName) -> bool:
+        return self.partitions[name].progress.ended or self.partitions[name].caught_up
+
     def _may_read(self, name: PartitionName) -> bool:
         known = self.partitions[name]
-        if known.progress.ended or known.reading or known.idle:
+        if known.progress.ended or known.caught_up or known.reading or known.idle:
             return False
         if self.spec.here is not None and name not in self.spec.here:
             return False
@@ -154,6 +169,8 @@ class SourceMachine(Machine):
             return
         known.tries, known.retry_at = 0, None
         ended = stimulus.then == "end" or (stimulus.then == "pause" and self.spec.until_now)
+        if ended and self._stays_open and (self.spec.grows or stimulus.then == "pause"):
+            known.caught_up, ended = True, False
         known.idle = stimulus.then == "pause" and not ended
         if self.spec.destructive:
             self._log_messages(stimulus, known, ended)
@@ -303,6 +320,25 @@ class SourceMachine(Machine):
         self._progress(stimulus.partition, known.progress._replace(unconfirmed=rest))
 
     # ---- the end --------------------------------------------------------------------------------------
+
+    @property
+    def _stays_open(self) -> bool:
+        """Whether a later run reads on where this one stops."""
+        return self.spec.until_now and not self.spec.closes
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all that was there is read and logged, and the stream stays open for a later run."""
+        return (
+            self._stays_open
+            and self.phase == "running"
+            and self.commits.idle
+            and not self._staged
+            and all(
+                (p.caught_up or p.progress.ended) and not p.progress.unconfirmed and not p.reading
+                for p in self.partitions.values()
+            )
+        )
 
     def _finished(self) -> bool:
         """Whether nothing is left but the end itself (R11)."""

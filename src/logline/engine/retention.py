@@ -192,7 +192,7 @@ def _needed(need: Needs | None) -> Ssn:
     """The first SSN that a receiver needs, for its own recovery or for what it made; all if it is not known."""
     if need is None:
         return Ssn(1)
-    first = Ssn(1 << 62) if need.left else min(Ssn(need.position.ssn + 1), *need.members, Ssn(1 << 62))
+    first = min(Ssn(need.position.ssn + 1), *need.members, Ssn(1 << 62))
     return first if need.low is None else min(first, need.low)
 
 

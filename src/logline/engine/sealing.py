@@ -12,7 +12,6 @@ from logline.engine import stimuli as on
 from logline.engine.commits import Commits
 from logline.engine.due_sets import DueSet
 from logline.engine.events import Position
-from logline.engine.image import Image
 from logline.engine.intake import Run
 from logline.engine.moments import Monotonic
 from logline.engine.outbox import Outbox
@@ -37,16 +36,10 @@ class Sealing:
         self.held_since = Monotonic(0)
         """When the first run was begun whose outputs are pending."""
         self._open_since: Monotonic | None = None
-        self._parked: set[Serial] = set()
-        """Sets in the image that failed for good and wait to be retried or dropped."""
 
     def rewire(self, spec: InstanceSpec) -> None:
         """Channels have come or gone."""
         self._spec = spec
-
-    def restore(self, image: Image) -> None:
-        """Takes over what the image says."""
-        self._parked = {serial for serial, opened in image.sets.items() if opened.cause == "parked"}
 
     # ---- what was taken in ----------------------------------------------------------------------------
 
@@ -123,14 +116,7 @@ class Sealing:
                 step.reach_down({m.channel: m.ssn for m in diverted.members})
             step.sets.finished.append(diverted)
             step.lineage.kept.append(serial)
-        self._parked.add(serial)
         step.park(serial)
-
-    def end(self) -> None:
-        """The end of the streams is given: nothing can be put out any more, so what is parked is closed."""
-        for serial in sorted(self._parked):
-            self._commits.pending.close(serial, traced=False)
-        self._parked.clear()
 
     # ---- sealing --------------------------------------------------------------------------------------
 

@@ -95,6 +95,11 @@ class InstanceSpec:
     here: frozenset[PartitionName] | None = None
     """The partitions that this life can read, None for all; when they have ended it hands over to the next life."""
     until_now: bool = False
+    """Whether this life reads what is there, and no more."""
+    closes: bool = False
+    """With `until_now`: whether the stream ends then. Otherwise it stays open for the next run."""
+    grows: bool = True
+    """Whether a partition that was read to its end may have more later."""
     stateless: bool = False
     plain: bool = False
     """Whether runs of events may be generated as they are taken in (`do.Apply`)."""

@@ -130,6 +130,8 @@ class Step:
     collected: dict[PortName, Collection] = update()
     forget: dict[ChannelName, Ssn] = update()
     """Memberships of done sets below this SSN are not needed any more."""
+    reopened: bool = either()
+    """The end is taken back, and the instance is there again (R11'). A step of its own: it ends nothing itself."""
     ended: bool = either()
     left: bool = either()
 

@@ -151,7 +151,7 @@ def _pick(view: LogView, port: Port, ssns: Sequence[Ssn]) -> list[Output]:
                 found += reader.pick(port[1], [ssn])
             except Collected:
                 continue
-    return [output for output in found if not output.end]
+    return [output for output in found if not output.mark]
 
 
 def find(view: LogView, port: Port, where: str, limit: int) -> list[Event]:

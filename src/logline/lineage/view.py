@@ -126,8 +126,8 @@ class LogView:
                 instance, port = self.port(text)
                 reader = self.reader(instance)
                 stored = reader.stored(port)
-                ends = {o.ssn for o in reader.headers(port, stored[-1:]) if o is not None and o.end}
-                found |= {(instance, port, ssn): None for ssn in stored if ssn not in ends}
+                marks = self._marks(reader, port, stored)
+                found |= {(instance, port, ssn): None for ssn in stored if ssn not in marks}
             else:
                 found |= dict.fromkeys(self._range(parse_events(text), text))
         return list(found)
@@ -136,12 +136,21 @@ class LogView:
         self._check(wanted.instance, wanted.port)
         reader = self.reader(wanted.instance)
         last = reader.head(wanted.port).last
-        if wanted.last >= last:  # the end of the stream is no event of records
-            last = Ssn(last - int(reader.image().ended))
+        if reader.image().ended:  # the end of the stream is no event of records
+            last = Ssn(last - 1)
         if wanted.last > last:
             has = f"has put out 1..{last}" if last else "has put out nothing yet"
             raise LogError(f"{text!r} is not in the log: {port_name(wanted.instance, wanted.port)} {has}")
-        return [(wanted.instance, wanted.port, Ssn(ssn)) for ssn in range(wanted.first, wanted.last + 1)]
+        asked = [Ssn(ssn) for ssn in range(wanted.first, wanted.last + 1)]
+        marks = self._marks(reader, wanted.port, asked)
+        return [(wanted.instance, wanted.port, ssn) for ssn in asked if ssn not in marks]
+
+    @staticmethod
+    def _marks(reader: Reader, port: PortName, ssns: Sequence[Ssn]) -> set[Ssn]:
+        """Those that hold no records. A stream that was never reopened has one at most, and it is the last."""
+        image = reader.image()
+        among = ssns if image.marks > 1 else ssns[-1:] if image.marks else ()
+        return {o.ssn for o in reader.headers(port, among) if o is not None and o.mark}
 
 
 def name_of(event: Event) -> str:

@@ -6,7 +6,7 @@ to be done.
 
     >>> from logline.engine.image import Needs, Position
     >>> from logline.names import Ssn
-    >>> Pessimistic.needed(Needs(Position(Ssn(7)), [Ssn(3)], left=False))
+    >>> Pessimistic.needed(Needs(Position(Ssn(7)), [Ssn(3)]))
     Needed(after=7, members=[3], floor=None)
 """
 
@@ -21,8 +21,6 @@ from logline.engine.results import Failure
 from logline.engine.step import Step
 from logline.graph.model import Policy as PolicyName
 from logline.names import ChannelName, Ssn
-
-_EVERYTHING = Ssn(1 << 62)
 
 
 class Pessimistic:
@@ -51,7 +49,6 @@ class Pessimistic:
 
     @staticmethod
     def needed(needs: Needs) -> Needed:
-        """What is not taken, members of open sets, and what a write has yet to pass on."""
-        if needs.left:
-            return Needed(_EVERYTHING)
+        """What is not taken, members of open sets, and what a write has yet to pass on. One that has left has taken
+        all up to the end, and needs what comes after it if the end is taken back (R11')."""
         return Needed(needs.position.ssn, needs.members, needs.unwritten)

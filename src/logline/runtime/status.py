@@ -71,10 +71,9 @@ def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> Ope
     taken = lag = 0
     for channel in spec.inputs:
         at = image.positions.get(channel.name, Position())
-        taken += at.ssn - int(at.ended)
+        taken += at.ssn - at.marks
         lag += max(store.read(channel.sender).head(channel.out).last - at.ssn, 0)
-    ended = int(image.ended)
-    last = {port: image.head(port).last - ended for port in spec.ports}
+    last = {port: image.head(port).last - image.marks for port in spec.ports}
     return replace(
         live,
         taken=taken,

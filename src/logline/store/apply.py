@@ -125,8 +125,8 @@ def apply(
         step.number,
         max(journal.serial, _sets(step).serial),
         dues,
-        journal.ended or step.ended,
-        journal.left or step.left,
+        journal.marks + step.reopened + step.ended,
+        step.left or (journal.left and not step.reopened),
     )
     rows.put(JOURNAL, (), changed)
     return moved

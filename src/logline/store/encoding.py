@@ -3,7 +3,7 @@
     >>> from logline.engine.events import Position
     >>> read = reader_of(Position)
     >>> read(pack(Position(7, 70)))
-    Position(ssn=7, total=70, ended=False)
+    Position(ssn=7, total=70, marks=0)
 
 Ids of sets and notes are values of user code with exact types; records hold them as bytes that the engine's codec
 made (`engine/codec.py`). Payloads are not records: a store keeps them in its own way.
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-FORMAT = 5
+FORMAT = 6
 """The version of records and tables; a log written with another one is refused."""
 T = TypeVar("T")
 

@@ -189,7 +189,7 @@ def _search(events: Events, port: PortName, serial: Serial, last: Ssn) -> Iterat
     def first_from(ssn: int) -> tuple[int, int] | None:
         """The first event that is there from `ssn` on, with its serial; the end has none and comes last."""
         event = events.first_from(port, ssn)
-        return None if event is None or event.ssn > last or event.end else (event.ssn, event.serial)
+        return None if event is None or event.ssn > last or event.mark else (event.ssn, event.serial)
 
     low, high = 1, last + 1
     while low < high:

@@ -41,7 +41,7 @@ class JournalRow(NamedTuple):
     serial: Serial = Serial(0)
     dues: int = 0
     """Numbers the sets as they become due, so that their order is stored (R6)."""
-    ended: bool = False
+    marks: int = 0
     left: bool = False
 
 

@@ -52,7 +52,7 @@ def image(rows: Rows) -> Image:
         commits=journal.commits,
         serial=journal.serial,
         state=rows.get(STATE, ()),
-        ended=journal.ended,
+        marks=journal.marks,
         left=journal.left,
     )
     for plain in PLAIN:
@@ -100,14 +100,14 @@ def stored(rows: Rows, port: PortName) -> list[Ssn]:
 def taken(rows: Rows, channel: ChannelName) -> Taken:
     """How far the receiver is on a channel (R13)."""
     position: Position | None = rows.get(POSITIONS, (channel,))
-    return Taken(position or Position(), journal_row(rows).left)
+    return Taken(position or Position())
 
 
 def needs(rows: Rows, events: Events, channel: ChannelName) -> Needs:
     """What the receiver still needs of a channel (R12, R13)."""
-    position, left = taken(rows, channel)
+    (position,) = taken(rows, channel)
     needed = members.needed(rows, channel)
-    return Needs(position, needed, left, history.low(rows, channel), unwritten(rows, events, channel))
+    return Needs(position, needed, history.low(rows, channel), unwritten(rows, events, channel))
 
 
 def unwritten(rows: Rows, events: Events, channel: ChannelName) -> Ssn | None:

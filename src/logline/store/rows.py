@@ -7,7 +7,7 @@ names and digests; values are records of plain typed values. How either becomes 
 business.
 
     rows.put(POSITIONS, (channel,), Position(Ssn(7), 70))
-    rows.get(POSITIONS, (channel,))               Position(ssn=7, total=70, ended=False)
+    rows.get(POSITIONS, (channel,))               Position(ssn=7, total=70, marks=0)
     rows.scan(MEMBERS, (serial,))                 the rows whose key begins so, in the order of their keys
 
 Events with payloads are not rows: how a store packs, collects and reads them is its own business too (`Events`).

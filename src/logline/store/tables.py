@@ -280,7 +280,7 @@ def stored_events(reader: Reader, port: PortName, first: int = 1, last: int | No
             (event,) = reader.pick(port, [ssn])
         except Collected:
             continue  # since the look at `stored`
-        if not event.end:
+        if not event.mark:
             yield event
 
 

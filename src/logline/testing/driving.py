@@ -126,7 +126,7 @@ class _Twin:
         declared = self.instance.payloads.schema_of(PortName(port))
         reader = self.store.read(self.instance.spec.name)
         events = reader.events(PortName(port), Ssn(0), limit=1 << 30, max_bytes=1 << 62)
-        return pa.Table.from_batches([e.payload for e in events if not e.end], schema=declared)
+        return pa.Table.from_batches([e.payload for e in events if not e.mark], schema=declared)
 
 
 def _feeder(port: str) -> InstanceName:

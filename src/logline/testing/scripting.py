@@ -116,7 +116,7 @@ def run(p: Pipeline, inputs: Mapping[str, Sequence[Tabular | CRASH]]) -> dict[st
         for port in made.spec.ports:
             events = store.read(name).events(port, Ssn(0), limit=1 << 30, max_bytes=1 << 62)
             table = pa.Table.from_batches(
-                [e.payload for e in events if not e.end], schema=made.payloads.schema_of(port)
+                [e.payload for e in events if not e.mark], schema=made.payloads.schema_of(port)
             )
             found[name if port == "out" else f"{name}.{port}"] = table
     return found | {name: sink.table() for name, sink in kept.items()}

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from logline.engine.error_resolution import drop_step, retry_step
 from logline.engine.events import Output
 from logline.engine.image import Image
 from logline.engine.sets import Member, OpenSet, unassigned_id
-from logline.engine.spec import again_channel
+from logline.engine.spec import InstanceSpec, again_channel
 from logline.engine.step import Step
 from logline.errors import LogError
-from logline.names import ERRORS, ChannelName, InstanceName, Serial, Ssn
+from logline.graph.instances import Channel
+from logline.names import ERRORS, OUT, ChannelName, InstanceName, PortName, Serial, Ssn
 from logline.testing.conformance.model import step_of
 
 NAME = InstanceName("hourly")
 ORDERS = ChannelName("orders.out>hourly.in")
+PORTS: Mapping[PortName, tuple[Channel, ...]] = {OUT: (), ERRORS: ()}
+GATHERING = InstanceSpec(NAME, ports=PORTS)
+ONE_BY_ONE = InstanceSpec(NAME, ports=PORTS, stateless=True)
 MEMBERS = [Member(ORDERS, Ssn(3), "note"), Member(ORDERS, Ssn(5))]
 
 
@@ -36,40 +42,51 @@ def parked() -> Image:
 
 
 def test_a_diverted_set_is_opened_anew_with_the_same_members(parked: Image) -> None:
-    step = retry_step(parked, NAME, error(1, 7), stateless=False)
+    step = retry_step(parked, GATHERING, error(1, 7))
     parked.apply(step)
     assert parked.sets == {Serial(8): OpenSet("H", MEMBERS, "fired")}
     assert parked.due == [8] and parked.resolved == {1}
-    assert retry_step(parked, NAME, error(1, 7), stateless=False).empty
+    assert retry_step(parked, GATHERING, error(1, 7)).empty
     assert drop_step(parked, NAME, error(1, 7)).empty
 
 
 def test_a_dropped_set_is_gone(parked: Image) -> None:
     parked.apply(drop_step(parked, NAME, error(1, 7)))
     assert parked.sets == {} and parked.due == [] and parked.resolved == {1}
-    assert retry_step(parked, NAME, error(1, 7), stateless=False).empty
+    assert retry_step(parked, GATHERING, error(1, 7)).empty
 
 
 def test_rejected_rows_go_in_again_by_their_own_event() -> None:
     image = Image(serial=Serial(4))
-    step = retry_step(image, NAME, error(2, 3), stateless=True)
+    step = retry_step(image, ONE_BY_ONE, error(2, 3))
     image.apply(step)
     assert image.sets == {Serial(5): OpenSet("hourly.errors:2", [Member(again_channel(NAME), Ssn(2))], "fired")}
     assert image.resolved == set()  # not before they have come out
-    assert retry_step(image, NAME, error(2, 3), stateless=True).empty
+    assert retry_step(image, ONE_BY_ONE, error(2, 3)).empty
     assert drop_step(image, NAME, error(2, 3)).empty
     image.apply(drop_step(image, NAME, error(1, 3)))
     assert image.resolved == {1}
 
 
+def test_the_step_that_retries_after_the_end_takes_the_end_back(parked: Image) -> None:
+    """What comes of it follows a mark, on every port; neither mark is an error that somebody has to look at."""
+    end = [Output(port, Ssn(2), None, 0, 0, 10, Serial(0), "end") for port in PORTS]
+    parked.apply(Step(outputs=end, ended=True))
+    parked.apply(Step(left=True))
+    assert parked.open_errors == 1
+    step = retry_step(parked, GATHERING, error(1, 7))
+    assert [(o.port, o.ssn, o.kind) for o in step.outputs] == [(OUT, 3, "reopened"), (ERRORS, 3, "reopened")]
+    parked.apply(step)
+    assert (parked.ended, parked.left, parked.marks, parked.open_errors) == (False, False, 2, 0)
+    assert parked.due == [8]
+
+
 def test_what_can_not_be_retried_says_why(parked: Image) -> None:
     with pytest.raises(LogError, match="the rest of their input set is done"):
-        retry_step(Image(), NAME, error(1, 3), stateless=False)
-    with pytest.raises(LogError, match="'hourly' has finished"):
-        retry_step(Image(ended=True), NAME, error(1, 3), stateless=True)
+        retry_step(Image(), GATHERING, error(1, 3))
     parked.sets[Serial(7)] = OpenSet(unassigned_id(MEMBERS[1]), [MEMBERS[1]], "parked")
     with pytest.raises(LogError, match="assign\\(\\) failed"):
-        retry_step(parked, NAME, error(1, 7), stateless=False)
+        retry_step(parked, GATHERING, error(1, 7))
 
 
 def test_a_set_that_is_parked_and_closed_in_one_step_leaves_no_trace() -> None:

@@ -67,27 +67,27 @@ def test_nothing_begins_before_a_target_has_said_what_it_has() -> None:
     """What is logged meanwhile could hide from the next life that the target is ahead."""
     machine, asked = claimed(stateless=True, targets={STORE: "positioned"})
     assert one(asked, do.AskPosition) == do.AskPosition(STORE)
-    machine.handle(on.Rebuilt(on.Intake()), 0)
-    asked = machine.handle(on.Fetched(INPUT.name, Ssn(0), events(1)), 1)
+    machine.handle(on.Rebuilt(on.Intake()), at(0))
+    asked = machine.handle(on.Fetched(INPUT.name, Ssn(0), events(1)), at(1))
     assert not only(asked, do.TakeIn)
-    asked = machine.handle(on.PositionKnown(STORE, 0), 2)
+    asked = machine.handle(on.PositionKnown(STORE, 0), at(2))
     assert one(asked, do.TakeIn).events == [(INPUT.name, events(1)[0])]
 
 
 def test_a_target_that_is_ahead_stops_the_pipeline() -> None:
     machine, _ = claimed(stateless=True, targets={STORE: "positioned"})
-    machine.handle(on.Rebuilt(on.Intake()), 0)
-    halt = one(machine.handle(on.PositionKnown(STORE, 3), 1), do.Halt)
+    machine.handle(on.Rebuilt(on.Intake()), at(0))
+    halt = one(machine.handle(on.PositionKnown(STORE, 3), at(1)), do.Halt)
     assert "up to number 3, and the log has given out numbers up to 0 only" in halt.failure.message
     assert machine.phase == "failed"
 
 
 def test_a_target_that_does_not_say_what_it_has_is_asked_again_and_then_stops_the_pipeline() -> None:
     machine, _ = claimed(stateless=True, targets={STORE: "positioned"}, limits=Limits(write_retry=RetrySpec(2, 5)))
-    machine.handle(on.Rebuilt(on.Intake()), 0)
-    assert one(machine.handle(on.PositionKnown(STORE, 0, failure(retryable=True)), 1), do.Wake).at == 6
-    assert one(machine.handle(on.Tick(), 6), do.AskPosition) == do.AskPosition(STORE)
-    asked = machine.handle(on.PositionKnown(STORE, 0, failure(retryable=True)), 7)
+    machine.handle(on.Rebuilt(on.Intake()), at(0))
+    assert one(machine.handle(on.PositionKnown(STORE, 0, failure(retryable=True)), at(1)), do.Wake).at == 6
+    assert one(machine.handle(on.Tick(), at(6)), do.AskPosition) == do.AskPosition(STORE)
+    asked = machine.handle(on.PositionKnown(STORE, 0, failure(retryable=True)), at(7))
     assert one(asked, do.Halt).failure.kind == "ValueError"
 
 
@@ -123,12 +123,27 @@ def test_the_end_is_an_event_and_then_the_instance_leaves() -> None:
     machine = running()
     end = replace_end(events(1)[0])
     machine.handle(on.Fetched(INPUT.name, Ssn(0), [end]), at(1))
-    step = one(machine.handle(on.TakenIn(on.Intake()), at(2)), do.Commit).step
+    machine.handle(on.TakenIn(on.Intake()), at(2))
+    step = one(machine.handle(on.Fetched(INPUT.name, Ssn(1), []), at(2)), do.Commit).step
     assert [(o.port, o.ssn, o.end) for o in step.outputs] == [(OUT, 1, True), (ERRORS, 1, True)]
     assert step.ended
     asked = machine.handle(on.Committed(1), at(3))
     assert one(asked, do.Commit).step.left
     assert machine.handle(on.Committed(2), at(4)) == [do.Leave("left")]
+
+
+def test_an_end_that_is_taken_back_is_none() -> None:
+    machine = running()
+    first, second = events(1, 2)
+    back = second._replace(payload=None, kind="reopened")
+    machine.handle(on.Fetched(INPUT.name, Ssn(0), [replace_end(first)]), at(1))
+    asked = machine.handle(on.TakenIn(on.Intake()), at(2))
+    assert only(asked, do.Commit) == []  # what is behind the end is not known yet
+    machine.handle(on.Fetched(INPUT.name, Ssn(1), [back]), at(2))
+    machine.handle(on.TakenIn(on.Intake()), at(2))
+    asked = machine.handle(on.Fetched(INPUT.name, Ssn(2), []), at(2))
+    assert not machine.end_given
+    assert machine.inbox.channels[INPUT.name].position.marks == 2
 
 
 def replace_end(event: Output) -> Output:
@@ -217,7 +232,7 @@ def test_a_receiver_that_is_a_bound_behind_stops_new_work_only() -> None:
     machine.handle(on.Committed(2), at(3))
     asked = machine.handle(on.Fetched(INPUT.name, Ssn(2), events(3)), at(4))
     assert only(asked, do.TakeIn) == []
-    needs = {OUTPUT.name: Needs(Position(Ssn(2), 2 * SIZE), (), False)}
+    needs = {OUTPUT.name: Needs(Position(Ssn(2), 2 * SIZE), ())}
     machine.handle(on.Bell(), at(5))
     assert len(one(machine.handle(on.Observed(needs), at(6)), do.TakeIn).events) == 1
 
@@ -227,7 +242,7 @@ def test_what_the_receiver_needs_is_asked_of_its_policy() -> None:
     machine, _ = with_sets(4, limits=Limits(collect_events=4))
     machine.handle(generated(1, 2, 3, 4), at(2))
     assert one(machine.handle(on.Committed(1), at(3)), do.Observe).channels == (OUTPUT.name,)
-    machine.handle(on.Observed({OUTPUT.name: Needs(Position(Ssn(3), 30), (Ssn(2),), False)}), at(4))
+    machine.handle(on.Observed({OUTPUT.name: Needs(Position(Ssn(3), 30), (Ssn(2),))}), at(4))
     assert machine.commits.pending.collected[OUT] == Collection(Ssn(4), frozenset({Ssn(2)}))
 
 
@@ -265,7 +280,7 @@ def test_a_receiver_that_comes_counts_as_far_behind_until_it_is_seen() -> None:
     machine, _ = with_sets(2, limits=Limits(port_bytes=2 * SIZE))
     machine.handle(generated(1, 2), at(2))
     machine.handle(on.Committed(1), at(3))
-    there = {OUTPUT.name: Needs(Position(Ssn(2), 2 * SIZE), (), False)}
+    there = {OUTPUT.name: Needs(Position(Ssn(2), 2 * SIZE), ())}
     machine.handle(on.Bell(), at(4))
     machine.handle(on.Observed(there), at(5))
     assert not machine.outbox.blocked()
@@ -293,7 +308,7 @@ def test_a_janitor_collects_for_one_that_has_left() -> None:
     image = Image(left=True)
     image.head(OUT).last = image.head(write_port(STORE)).last = Ssn(3)
     assert machine.handle(on.Claimed(Claim(Incarnation(2), image)), at(0)) == [do.Observe((OUTPUT.name,))]
-    needs = {OUTPUT.name: Needs(Position(Ssn(2), 20), (), False)}
+    needs = {OUTPUT.name: Needs(Position(Ssn(2), 20), ())}
     step = one(machine.handle(on.Observed(needs), at(0)), do.Commit).step
     assert {port: c.base for port, c in step.collected.items()} == {OUT: 3, write_port(STORE): 4}
     assert machine.handle(on.Committed(1), at(0)) == [do.Leave("stopped")]

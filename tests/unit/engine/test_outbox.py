@@ -57,8 +57,8 @@ def committed(box: Outbox, outputs: list[Output]) -> list[PortName]:
     return list(box.committed(Step(outputs=outputs)))
 
 
-def need(ssn: int, *members: int, left: bool = False) -> Needs:
-    return Needs(Position(Ssn(ssn), 10 * ssn), [Ssn(m) for m in members], left)
+def need(ssn: int, *members: int) -> Needs:
+    return Needs(Position(Ssn(ssn), 10 * ssn), [Ssn(m) for m in members])
 
 
 def needs(fast: Needs, slow: Needs, late: Needs | None = None) -> dict[ChannelName, Needs]:
@@ -76,7 +76,8 @@ def test_ssns_are_without_gaps_on_each_port() -> None:
     box = outbox()
     outputs = [*put(box, 2), *put(box, 1, LATE, 5), *put(box)]
     assert [(o.port, o.ssn, o.total) for o in outputs] == [(OUT, 1, 10), (OUT, 2, 20), (LATE, 1, 5), (OUT, 3, 30)]
-    end = box.end(OUT)
+    end, late, _ = box.end()
+    assert (late.port, late.ssn) == (LATE, 2)
     assert (end.ssn, end.end, end.payload, end.nbytes, end.total) == (4, True, None, 0, 30)
 
 
@@ -119,17 +120,8 @@ def test_the_bound_blocks_on_any_port() -> None:
     assert not box.blocked()
     put(box, 1, LATE, 1)
     assert box.blocked()
-    box.observe(needs(need(0), need(0), Needs(Position(Ssn(2), 100), [], False)))
+    box.observe(needs(need(0), need(0), Needs(Position(Ssn(2), 100), [])))
     assert (box.lag(LATE), box.blocked()) == (0, False)
-
-
-def test_a_receiver_that_has_left_has_taken_everything() -> None:
-    box = outbox()
-    put(box, 20)
-    box.observe(needs(need(20), need(1)))
-    assert box.blocked()
-    box.observe(needs(need(20), need(1, left=True)))
-    assert box.lag(OUT) == 0
 
 
 def test_a_port_without_receivers_never_blocks() -> None:
@@ -166,7 +158,7 @@ def test_nothing_goes_that_is_not_durable() -> None:
     box = outbox()
     committed(box, put(box, 2))
     put(box, 3)
-    assert collect(box, needs(need(5, left=True), need(5, left=True))) == {OUT: gone(3)}
+    assert collect(box, needs(need(5), need(5))) == {OUT: gone(3)}
 
 
 def test_members_of_open_sets_stay_and_the_holes_between_them_go() -> None:
@@ -191,13 +183,6 @@ def test_an_older_look_does_not_take_the_base_back() -> None:
     committed(box, put(box, 10))
     collect(box, needs(need(8), need(8)))
     assert collect(box, needs(need(3), need(3))) == {}
-
-
-def test_who_has_left_needs_nothing() -> None:
-    box = outbox()
-    committed(box, put(box, 10))
-    assert collect(box, needs(need(7, 2), need(1, 1, left=True))) == {OUT: gone(8, 2)}
-    assert collect(box, needs(need(7, 2, left=True), need(1, 1, left=True))) == {OUT: gone(11)}
 
 
 def test_without_the_word_of_every_receiver_nothing_goes() -> None:
@@ -275,9 +260,9 @@ def test_while_a_receiver_is_behind_only_how_far_it_is_is_looked_at() -> None:
     assert machine.outbox.blocked()
     assert machine.handle(on.Bell(), at(1)) == [do.ObserveTaken(channels)]
     assert machine.handle(on.Bell(), at(2)) == []  # one look at a time
-    taken = {FAST.name: Taken(Position(Ssn(30), 300), False), SLOW.name: Taken(Position(Ssn(21), 210), False)}
+    taken = {FAST.name: Taken(Position(Ssn(30), 300)), SLOW.name: Taken(Position(Ssn(21), 210))}
     assert machine.handle(on.TakenObserved(taken), at(3)) == [do.ObserveTaken(channels)]  # for the bell that rang
-    taken[SLOW.name] = Taken(Position(Ssn(29), 290), False)
+    taken[SLOW.name] = Taken(Position(Ssn(29), 290))
     machine.handle(on.TakenObserved(taken), at(4))
     assert not machine.outbox.half_full()
     assert machine.outbox.heads[OUT].pinned == {1, 2}  # nothing was collected by what was not asked

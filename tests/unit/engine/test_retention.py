@@ -44,9 +44,9 @@ def put_out(kept: Retention, ssn: int, now: int, low: int, nbytes: int = 10) -> 
     return step.lineage.segment
 
 
-def needs(position: int, *members: int, low: int | None = None, left: bool = False) -> Mapping[ChannelName, Needs]:
+def needs(position: int, *members: int, low: int | None = None) -> Mapping[ChannelName, Needs]:
     at = Position(Ssn(position), 10 * position)
-    return {ON: Needs(at, [Ssn(m) for m in members], left, None if low is None else Ssn(low))}
+    return {ON: Needs(at, [Ssn(m) for m in members], None if low is None else Ssn(low))}
 
 
 def at(now: int, passed: int | None = None) -> Moment:
@@ -91,7 +91,7 @@ def test_on_the_way_to_the_target_an_event_is_kept_for_what_is_made_of_it() -> N
     assert floor(kept, needs(5, 3), 5, late) == 3  # it is in an open set, whose output is yet to come
     assert floor(kept, needs(3), 5, late) == 4  # it is not taken
     assert floor(kept, needs(5), 5, late) == 6
-    assert floor(kept, needs(5, low=4, left=True), 5, late) == 4  # lineage is needed of one that has left, too
+    assert floor(kept, needs(5, low=4), 5, late) == 4  # lineage is needed of one that has taken everything, too
     assert floor(kept, {}, 5, late) == 1  # nothing is known of the receiver
 
 
@@ -135,15 +135,15 @@ def test_an_error_is_kept_for_what_came_of_its_retry_and_no_longer() -> None:
     again, durable = again_channel(InstanceName("hourly")), {OUT: Ssn(1), ERRORS: Ssn(2)}
     rejected = step_of(outputs=[Output(ERRORS, Ssn(n), None, 1, 10, 10 * n, Serial(n)) for n in (1, 2)])
     rejected.reach_down({INTO: Ssn(5)})
-    kept.record(rejected, HOUR)
+    kept.record(rejected, Wall(HOUR))
     retried = step_of(outputs=[Output(OUT, Ssn(1), None, 1, 10, 10, Serial(3))], kept=[Serial(3)])
     retried.reach_down({again: Ssn(1)})
-    kept.record(retried, 2 * HOUR)
-    soon = kept.floors(needs(1), durable, 3 * HOUR - 1)
+    kept.record(retried, Wall(2 * HOUR))
+    soon = kept.floors(needs(1), durable, at(3 * HOUR - 1))
     assert soon[ERRORS] == 1
     assert kept.expire(soon) == 0
     assert kept.low(INTO) == 5
-    later = kept.floors(needs(1), durable, 3 * HOUR)
+    later = kept.floors(needs(1), durable, at(3 * HOUR))
     assert later == {OUT: 2, ERRORS: 3}
     assert kept.expire(later) == 2
     assert kept.low(INTO) is None
@@ -158,7 +158,7 @@ def test_an_error_is_kept_while_its_rows_are_on_their_way() -> None:
         replace(made, retain={OUT: Retain(HOUR), ERRORS: errors}, ports={**made.ports, ERRORS: ()}, traced_in=traced)
     )
     kept.joined([(Serial(7), Member(again, Ssn(2)))])
-    assert kept.floors({}, {OUT: Ssn(0), ERRORS: Ssn(4)}, 9 * HOUR)[ERRORS] == 2
+    assert kept.floors({}, {OUT: Ssn(0), ERRORS: Ssn(4)}, at(9 * HOUR))[ERRORS] == 2
 
 
 def test_only_what_was_made_of_enabled_channels_is_kept() -> None:

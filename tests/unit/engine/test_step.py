@@ -111,6 +111,7 @@ _CHANGES: dict[str, Any] = {
     "collected": {OUT: Collection(Ssn(1), frozenset())},
     "forget": {ORDERS: Ssn(1)},
     "expired": 1,
+    "reopened": True,
     "ended": True,
     "left": True,
 }

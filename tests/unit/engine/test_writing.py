@@ -88,9 +88,9 @@ def test_a_target_that_does_not_answer_is_asked_again() -> None:
     writes = Writes(InstanceSpec(InstanceName("sink"), LogId("log"), targets={STORE: "positioned"}))
     asked: list[do.Action] = []
     writes.recover(Image(), asked.append)
-    assert writes.start(0, asked.append) is None  # it is being asked
-    assert writes.failed(STORE, now=10)
-    wake = writes.start(10, asked.append)
+    assert writes.start(Monotonic(0), asked.append) is None  # it is being asked
+    assert writes.failed(STORE, now=Monotonic(10))
+    wake = writes.start(Monotonic(10), asked.append)
     assert wake is not None
     assert len(asked) == 1
     assert writes.start(wake, asked.append) is None

@@ -54,8 +54,8 @@ def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rows]:
 def test_a_row_is_put_replaced_and_deleted(rows: Rows) -> None:
     assert rows.get(POSITIONS, (HERE,)) is None
     rows.put(POSITIONS, (HERE,), Position(Ssn(1), 10))
-    rows.put(POSITIONS, (HERE,), Position(Ssn(2), 20, True))
-    assert rows.get(POSITIONS, (HERE,)) == Position(Ssn(2), 20, True)
+    rows.put(POSITIONS, (HERE,), Position(Ssn(2), 20, 1))
+    assert rows.get(POSITIONS, (HERE,)) == Position(Ssn(2), 20, 1)
     assert type(rows.get(POSITIONS, (HERE,))) is Position
     assert rows.get(POSITIONS, (THERE,)) is None
     for _ in range(2):

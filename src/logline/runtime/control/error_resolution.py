@@ -20,6 +20,7 @@ from logline.errors import BadName, Collected, Fenced, LogError
 from logline.graph.instances import Expansion, expand
 from logline.graph.record import GraphRecord, graph_of
 from logline.names import ERRORS, EventRange, InstanceName, event_name, parse_events
+from logline.runtime.control.reopening import reopen_after, spec_of, specs_of
 from logline.store.seam import Store
 
 What = Literal["retry", "drop"]
@@ -56,33 +57,41 @@ def is_open(store: Store, event: str, what: What) -> bool:
     )
 
 
-def resolve(store: Store, event: str, what: What) -> bool:
-    """True if something was done; the operator's life, if it had one, is fenced off then. For the holder of the
-    lease: nobody else may decide what lives."""
+def resolve(store: Store, event: str, what: What) -> list[InstanceName]:
+    """The instances whose lives, if they had one, are fenced off now: the operator's, and if its end was taken back
+    for it, those of all that is downstream (R11'). Empty if nothing was to be done. For the holder of the lease:
+    nobody else may decide what lives."""
     if not is_open(store, event, what):  # a look that fences nobody; mistakes are found by it too
-        return False
+        return []
     wanted = parse_error(store, event)
     while True:
         error = _find(store, wanted)
         if error is None:
-            return False
+            return []
         journal = store.claim(wanted.instance)
         try:
             step = _step(store, wanted.instance, error, what, journal.image)
             step.number = journal.image.commits + 1
             journal.commit(step)
-            return True
+            break
         except Fenced:
             continue  # a life of the operator began in between: it is fenced off by the next claim
         finally:
             journal.close()
+    return [wanted.instance, *(_reopen_after(store, wanted.instance) if step.reopened else ())]
+
+
+def _reopen_after(store: Store, instance: InstanceName) -> list[InstanceName]:
+    meta = store.meta()
+    assert meta is not None
+    return reopen_after(store, specs_of(meta.graph), [instance])
 
 
 def resolve_at_rest(store: Store, event: str, what: What) -> bool:
     """The same on a log that nobody runs; raises LogInUse if somebody does."""
     lease = store.lease(f"{what}-{uuid.uuid4().hex[:8]}")
     try:
-        return resolve(store, event, what)
+        return bool(resolve(store, event, what))
     finally:
         lease.release()
 
@@ -98,7 +107,7 @@ def _find(store: Store, wanted: EventRange) -> Output | None:
         (error,) = reader.pick(ERRORS, [wanted.first])
     except Collected:
         return None
-    if error.end:
+    if error.mark:
         raise LogError(f"{name} is the end of the stream, not an error")
     return error
 
@@ -109,9 +118,9 @@ def _step(store: Store, instance: InstanceName, error: Output, what: What, image
     meta = store.meta()
     assert meta is not None
     expansion = expand(graph_of(meta.graph))
-    stateless = meta.graph.operators[expansion.operator_of(instance)].stateless
-    step = retry_step(image, instance, error, stateless=stateless)
-    if stateless and error.serial not in image.sets and not step.empty:
+    spec = spec_of(meta.graph, expansion, instance)
+    step = retry_step(image, spec, error)
+    if spec.stateless and error.serial not in image.sets and not step.empty:
         _check_rows(meta.graph, expansion, instance, event_name(instance, ERRORS, error.ssn), error.payload)
     return step
 

@@ -101,14 +101,14 @@ class Tally:
         for name, spec in self._specs.items():
             for channel in spec.inputs:
                 at = images[name].positions.get(channel.name, Position())
-                found[channel.name] = (Ssn(at.ssn - int(at.ended)), at.total)
+                found[channel.name] = (Ssn(at.ssn - at.marks), at.total)
         return found
 
 
 def _head(image: Image, port: PortName) -> tuple[Ssn, int]:
     head = image.head(port)
-    ended = image.ended and not port.startswith("@")
-    return Ssn(head.last - int(ended)), head.total
+    marks = 0 if port.startswith("@") else image.marks
+    return Ssn(head.last - marks), head.total
 
 
 class Exporter:

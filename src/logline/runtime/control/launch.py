@@ -30,6 +30,7 @@ from logline.graph.record import record_of
 from logline.graph.states import decode_state
 from logline.names import InstanceName, OperatorName, PortName, Ssn, event_name
 from logline.runtime.control.engine import Engine
+from logline.runtime.control.reopening import finish_reopening, in_order, reopen
 from logline.runtime.control.run import Run
 from logline.runtime.control.settings import Resume, StartSettings
 from logline.runtime.control.supervisor import Supervisor
@@ -80,6 +81,7 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
         if settings.takeover:
             for instance in store.instances():
                 store.ring(instance)  # an idle run would not look at its lease for a while
+        _reopen(store, instances, settings)
         if _finished(store, instances):
             logger.info("pipeline %r has finished on this log: nothing is run twice", graph.name)
             lease.release()
@@ -98,8 +100,6 @@ def _check_journals(store: Store, instances: Mapping[InstanceName, Instance]) ->
         for channel in part.spec.inputs:
             head = store.read(channel.sender).head(channel.out)
             needs = store.read(channel.receiver).needs(channel.name)
-            if needs.left:
-                continue
             there = set(store.read(channel.sender).stored(channel.out)) if needs.members else set()
             if needs.position.ssn > head.last or any(ssn not in there for ssn in needs.members):
                 raise LogError(
@@ -136,7 +136,7 @@ def preview(graph: Graph, operator: OperatorName, port: PortName, rows: int) -> 
     with Run(graph, instances, Log(store, None), InlineEngine(instances, store)) as run:
         run.wait()
     readers = [store.read(one.spec.name) for one in of_operator(instances, operator)]
-    batches = [o.payload for reader in readers for o in reader.pick(port, reader.stored(port)) if not o.end]
+    batches = [o.payload for reader in readers for o in reader.pick(port, reader.stored(port)) if not o.mark]
     table = pa.Table.from_batches(batches, schema=graph.nodes[operator].outputs[port])
     return table.slice(0, rows)
 
@@ -261,6 +261,18 @@ def _some(texts: Iterable[str]) -> str:
     return f"{', '.join([first, *more[:2]])}" + (f" and {len(more) - 2} more" if len(more) > 2 else "")
 
 
+def _reopen(store: Store, instances: Mapping[InstanceName, Instance], settings: StartSettings) -> None:
+    """Finishes what was begun to be reopened; and where this run reads what is there by now, the ends of earlier runs
+    are taken back (R11')."""
+    specs, known = in_order([part.spec for part in instances.values()]), store.instances()
+    finish_reopening(store, specs)
+    if settings.until == "now":
+        sources = [spec.name for spec in specs if not spec.inputs and spec.name in known]
+        ended = [name for name in sources if store.read(name).image().ended]
+        if ended:
+            reopen(store, specs, ended)
+
+
 def _finished(store: Store, instances: Collection[InstanceName]) -> bool:
     known = set(store.instances())
     return all(name in known and store.read(name).image().left for name in instances)
@@ -308,4 +320,5 @@ def _first_position(store: Store, channel: Channel) -> Position | None:
     before = Ssn(head.base - 1)
     first = reader.pick(port, [head.base])[0] if head.base <= head.last else None
     total = head.total if first is None else first.total - first.nbytes
-    return Position(before, total, ended=first is None and reader.image().ended)
+    marks = reader.image().marks if first is None else 0  # of those that are collected nobody knows
+    return Position(before, total, marks=marks)

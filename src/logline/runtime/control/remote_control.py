@@ -20,7 +20,7 @@ from typing import assert_never
 from logline.errors import LoglineError
 from logline.names import InstanceName, parse_instance
 from logline.runtime.control.engine import Engine
-from logline.runtime.control.error_resolution import What, parse_error, resolve
+from logline.runtime.control.error_resolution import What, resolve
 from logline.runtime.log.log_status import DRIVER, note_status
 from logline.runtime.messages.commands import RUN_COMMANDS, Drain, Drop, Restart, Retry, RunCommand, Stop
 from logline.runtime.messages.wire import encode
@@ -107,8 +107,10 @@ class RemoteControl:
 
     def _resolve(self, event: str, what: What) -> None:
         try:
-            if resolve(self._store, event, what):
-                self._engine.restart(parse_error(self._store, event).instance, lambda: None)
+            fenced = resolve(self._store, event, what)
+            for instance in fenced:
+                self._engine.restart(instance, lambda: None)
+            if fenced:
                 logger.info("another process asks to %s %s", what, event)
         except LoglineError as error:
             logger.warning("another process asks to %s %s: %s", what, event, error)

@@ -25,7 +25,7 @@ from logline.graph.operator import Duration
 from logline.lineage.openlineage.settings import OpenLineage
 from logline.names import InstanceName, OperatorName, TargetName, parse_instance
 from logline.runtime.control.engine import Engine
-from logline.runtime.control.error_resolution import What, parse_error, resolve, resolve_at_rest
+from logline.runtime.control.error_resolution import What, resolve, resolve_at_rest
 from logline.runtime.control.exporting import export
 from logline.runtime.control.remote_control import RemoteControl
 from logline.runtime.lives.instances import Instance, of_operator
@@ -203,10 +203,10 @@ class Run:
         store, engine = self.log.store, self._engine
         if engine is None or self._over.is_set():
             return resolve_at_rest(store, error, what)
-        done = resolve(store, error, what)
-        if done:
-            engine.restart(parse_error(store, error).instance, lambda: None)
-        return done
+        fenced = resolve(store, error, what)
+        for instance in fenced:
+            engine.restart(instance, lambda: None)
+        return bool(fenced)
 
     def result(self, sink: str) -> pa.Table:
         """What a `collect()` sink has got so far, from all runs on this log and all processes; without columns before

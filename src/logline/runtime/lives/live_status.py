@@ -21,11 +21,11 @@ def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatu
     if isinstance(machine, OperatorMachine):
         for channel in spec.inputs:
             at = machine.inbox.channels[channel.name].position
-            taken += at.ssn - int(at.ended)
+            taken += at.ssn - at.marks
             lag += max(store.read(channel.sender).head(channel.out).last - at.ssn, 0)
         flight = machine.in_flight
-    ended = int(machine.end_given)
-    last = {port: machine.outbox.heads[port].last - ended for port in spec.ports}
+    marks = machine.outbox.marks
+    last = {port: machine.outbox.heads[port].last - marks for port in spec.ports}
     return replace(
         known,
         taken=taken,
@@ -33,6 +33,6 @@ def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatu
         lag=lag,
         open_sets=len(phases.sets) if phases is not None else 0,
         in_flight=flight,
-        errors=machine.outbox.open_errors - (ended if ERRORS in spec.ports else 0),
+        errors=machine.outbox.open_errors,
         errors_ever=last.get(ERRORS, 0),
     )

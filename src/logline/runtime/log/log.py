@@ -101,7 +101,7 @@ class Log:
             found = reader.pick(wanted.port, ssns)
         except Collected:
             raise Collected(_not_there(events, wanted, reader)) from None
-        if any(output.end for output in found):
+        if any(output.mark for output in found):
             raise LogError(f"{_not_there(events, wanted, reader)}; after it comes the end of the stream")
         return pa.Table.from_batches([output.payload for output in found])
 
@@ -196,14 +196,14 @@ def kept_writes(store: Store, instances: Iterable[InstanceName], target: TargetN
 
 
 def _stored(reader: Reader, port: PortName) -> list[Output]:
-    return [event for event in reader.pick(port, reader.stored(port)) if not event.end]
+    return [event for event in reader.pick(port, reader.stored(port)) if not event.mark]
 
 
 def _not_there(events: str, wanted: EventRange, reader: Reader) -> str:
     """Says which events of the port there are."""
     port = port_name(wanted.instance, wanted.port)
     image = reader.image()
-    last = image.head(wanted.port).last - int(image.ended)
+    last = image.head(wanted.port).last - image.marks
     stored = [ssn for ssn in reader.stored(wanted.port) if ssn <= last]
     if not last:
         return f"{events!r} is not in the log: {port} has put out nothing yet"

@@ -60,7 +60,7 @@ def generate_again(
     finally:
         driver.end("stopped")
         loop.close()
-    return [output for output in captured.outputs if not output.end]
+    return [output for output in captured.outputs if not output.mark]
 
 
 def _in_flight(driver: LifeDriver[Any]) -> bool:

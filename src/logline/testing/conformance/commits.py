@@ -35,7 +35,7 @@ def taken(ssn: int, note: object = None) -> Member:
 def busy_step() -> Step:
     """A step that touches everything an image has."""
     step = step_of(
-        positions={ORDERS: Position(Ssn(9), 2**40, True)},
+        positions={ORDERS: Position(Ssn(9), 2**40, 1)},
         alone={ONE: taken(1)},
         serial=ONE,
         state=b"",

@@ -107,7 +107,7 @@ class Model:
         """What the receiver still needs of a channel."""
         members = [m.ssn for o in self.image.sets.values() for m in o.members if m.channel == channel]
         low = self.image.low(channel)
-        return Needs(self.image.positions.get(channel, Position()), members, self.image.left, low)
+        return Needs(self.image.positions.get(channel, Position()), members, low)
 
 
 class Scribe:
@@ -213,7 +213,7 @@ def exact(image: Image) -> dict[str, Any]:
         "written": dict(image.written),
         "reads": dict(image.reads),
         "segments": dict(image.segments),
-        "ended": image.ended,
+        "marks": image.marks,
         "left": image.left,
     }
 
@@ -264,8 +264,8 @@ def check(reader: Reader, model: Model) -> None:
     for channel, position in model.image.positions.items():
         found, wanted = reader.needs(channel), model.needs(channel)
         assert sorted(found.members) == sorted(wanted.members)
-        assert (found.position, found.left, found.low) == (position, wanted.left, wanted.low)
-        assert reader.taken(channel) == (position, wanted.left)
+        assert (found.position, found.low) == (position, wanted.low)
+        assert reader.taken(channel) == (position,)
     _check_kept(reader, model)
     for port, head in model.image.heads.items():
         assert reader.head(port) == head

@@ -46,11 +46,11 @@ def events(reader: Reader, after: int, limit: int = ALL, max_bytes: int = ALL, p
     return ssns(reader.events(port, Ssn(after), limit=limit, max_bytes=max_bytes))
 
 
-def needs(reader: Reader, channel: ChannelName = ORDERS) -> tuple[Position, list[int], bool]:
+def needs(reader: Reader, channel: ChannelName = ORDERS) -> tuple[Position, list[int]]:
     """What the receiver needs, the members in order."""
-    position, members, left, *_ = reader.needs(channel)
-    assert reader.taken(channel) == (position, left)
-    return position, sorted(members), left
+    position, members, *_ = reader.needs(channel)
+    assert reader.taken(channel) == (position,)
+    return position, sorted(members)
 
 
 class ReadingRules(StoreSuite):
@@ -212,21 +212,21 @@ class ReadingRules(StoreSuite):
 
     # ---- needs (R12, R13) -------------------------------------------------------------------------------------
 
-    def test_needs_are_the_position_the_members_and_whether_it_has_left(self, scribe: Scribe) -> None:
+    def test_needs_are_the_position_and_the_members(self, scribe: Scribe) -> None:
         other = ChannelName("refunds.out>hourly.in")
-        assert needs(scribe.reader) == (Position(), [], False)
-        step = Step(positions={ORDERS: Position(Ssn(4), 40), other: Position(Ssn(1), 7, True)})
+        assert needs(scribe.reader) == (Position(), [])
+        step = Step(positions={ORDERS: Position(Ssn(4), 40), other: Position(Ssn(1), 7, 1)})
         step.open(ONE, "H", [taken(1), Member(other, Ssn(1)), taken(3)])
         step.open(TWO, "I", [taken(4)])
         scribe.commit(step)
         scribe.commit(step_of(due={TWO: "ready"}, alone={Serial(3): taken(2)}, serial=Serial(3)))
-        assert needs(scribe.reader) == (Position(Ssn(4), 40), [1, 2, 3, 4], False)
-        assert needs(scribe.reader, other) == (Position(Ssn(1), 7, True), [1], False)
+        assert needs(scribe.reader) == (Position(Ssn(4), 40), [1, 2, 3, 4])
+        assert needs(scribe.reader, other) == (Position(Ssn(1), 7, 1), [1])
         scribe.commit(step_of(done=[TWO, ONE]))
-        assert needs(scribe.reader) == (Position(Ssn(4), 40), [2], False)
+        assert needs(scribe.reader) == (Position(Ssn(4), 40), [2])
         scribe.commit(step_of(done=[Serial(3)], ended=True))
         scribe.commit(Step(left=True))
-        assert needs(scribe.reader) == (Position(Ssn(4), 40), [], True)
+        assert needs(scribe.reader) == (Position(Ssn(4), 40), [])
 
     # ---- writes that pass an event on (R8, R12) -----------------------------------------------------------------
 

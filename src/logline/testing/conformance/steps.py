@@ -93,7 +93,7 @@ def _take(draw: Draw, model: Model, step: Step) -> tuple[ChannelName, Ssn] | Non
         return None
     ended = draw(st.integers(0, 20)) == 20
     nbytes = 0 if ended else draw(st.integers(0, 1000))
-    step.positions[channel] = Position(Ssn(known.ssn + 1), known.total + nbytes, ended)
+    step.positions[channel] = Position(Ssn(known.ssn + 1), known.total + nbytes, int(ended))
     return None if ended else (channel, Ssn(known.ssn + 1))
 
 
@@ -229,14 +229,25 @@ def _emit(draw: Draw, model: Model, step: Step) -> None:
 
 
 def _end(draw: Draw, model: Model, step: Step) -> None:
-    """The end, or the departure after it (R11)."""
+    """The end, or the departure after it (R11), or that the end is taken back (R11')."""
     if model.image.ended:
-        step.left = True
+        if draw(st.integers(0, 2)) == 0:
+            _reopen(model, step)
+        else:
+            step.left = True
     elif draw(st.integers(0, 2)) == 0:
         step.ended = True
         for port in PORTS:
             last, total = _last(model, step, port)
             step.outputs.append(Output(port, Ssn(last + 1), None, 0, 0, total, Serial(0), "end"))
+
+
+def _reopen(model: Model, step: Step) -> None:
+    """Takes the end back. The instance is there again, if it had left."""
+    step.reopened = True
+    for port in PORTS:
+        last, total = _last(model, step, port)
+        step.outputs.append(Output(port, Ssn(last + 1), None, 0, 0, total, Serial(0), "reopened"))
 
 
 def _stage(draw: Draw, model: Model, step: Step) -> None:

@@ -7,7 +7,7 @@ at its ports, so at the end each operator is asked whether its outputs are what 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from logline.engine import actions as do
@@ -66,7 +66,7 @@ class Checks:
             for channel in receivers:
                 taken = self.store.read(channel.receiver).taken(channel.name)
                 lag = life.machine.outbox.heads[port].total - taken.position.total
-                if lag >= life.spec.limits.port_bytes and not taken.left:
+                if lag >= life.spec.limits.port_bytes:
                     kind = type(action).__name__
                     raise Violation(
                         f"BOUND {life.spec.name} asks for {kind}, {channel.receiver} is {lag} bytes behind"
@@ -188,19 +188,29 @@ class Checks:
                     raise Violation(f"LOG-REWRITTEN {name}.{port}:{ssn} {known} -> {row}")
                 elif ssn < head.base and ssn not in head.pinned:
                     raise Violation(f"KEPT {name}.{port}:{ssn} is collected and still there")
-            ends = [s for s, row in ghost.items() if row.end]
-            if ends and (ends != [head.last] or len(ends) > 1):
-                raise Violation(f"AFTER-END {name}.{port}")
+            self._check_marks(name, port, image)
             if len(ghost) > head.last:
                 raise Violation(f"LOG-SHRUNK {name}.{port} to {head.last}")
             if port == ERRORS:
                 self._check_errors(name, image, rows)
 
+    def _check_marks(self, name: InstanceName, port: PortName, image: Image) -> None:
+        """R11, R11': after an end there is nothing but that it is taken back."""
+        ghost = self.ghost[name, port]
+        marks = [ssn for ssn in sorted(ghost) if ghost[ssn].mark]
+        kinds = [ghost[ssn].kind for ssn in marks]
+        if kinds != ["end", "reopened"] * (len(marks) // 2) + ["end"] * (len(marks) % 2):
+            raise Violation(f"MARKS {name}.{port}: {kinds}")
+        if any(back != end + 1 for end, back in zip(marks[::2], marks[1::2], strict=False)):
+            raise Violation(f"AFTER-END {name}.{port}")
+        if port[0] != "@" and (len(marks) != image.marks or (image.ended and marks[-1] != image.head(port).last)):
+            raise Violation(f"MARKS {name}.{port}: {kinds}, the image counts {image.marks}")
+
     def _check_errors(self, name: InstanceName, image: Image, rows: Mapping[Ssn, Output]) -> None:
         """R12: an error is there until it is retried or dropped, and until its rows have come out anew."""
         handled = self._retried | self._dropped
         for ssn, row in self.ghost[name, ERRORS].items():
-            if not row.end and (name, ssn) not in handled:
+            if not row.mark and (name, ssn) not in handled:
                 self.errors.add((name, ssn))
                 if ssn not in rows or ssn in image.resolved:
                     raise Violation(f"COLLECTED-NEEDED {name}.errors:{ssn}: nobody has retried or dropped it")
@@ -218,7 +228,7 @@ class Checks:
                 if was is not None:
                     raise Violation(f"POSITION of {channel.name} is gone")
                 continue
-            if was is not None and (at.ssn < was.ssn or (was.ended and not at.ended)):
+            if was is not None and (at.ssn < was.ssn or at.marks < was.marks):
                 raise Violation(f"POSITION-BACK {channel.name} {was} -> {at}")
             row = self.ghost.get((channel.sender, channel.out), {}).get(at.ssn)
             if at.ssn and (row is None or row.total != at.total or row.end != at.ended):
@@ -227,7 +237,8 @@ class Checks:
             done, given = image.written.get(target, 0), image.head(write_port(target)).last
             if done > given or done < before.written.get(target, 0):
                 raise Violation(f"WRITTEN {name} {target}: {done} of {given}")
-        if image.left and (image.sets or image.due or not image.ended):
+        parked = all(opened.cause == "parked" for opened in image.sets.values())
+        if image.left and (not parked or image.due or not image.ended):
             raise Violation(f"LEFT {name} with open sets or without an end")
         if image.left and any(image.written.get(t, 0) != image.head(write_port(t)).last for t in spec.targets):
             raise Violation(f"LEFT {name} with writes to do")
@@ -301,8 +312,8 @@ class Checks:
         op = self.instances[name].op
         if op is None or op.State is None or not hasattr(op.State, "events"):
             return
-        taken = sum(p.ssn - p.ended for p in image.positions.values())
-        failed = sum(1 for row in self.ghost.get((name, PortName("errors")), {}).values() if not row.end)
+        taken = sum(p.ssn - p.marks for p in image.positions.values())
+        failed = sum(1 for row in self.ghost.get((name, PortName("errors")), {}).values() if not row.mark)
         failed += len(image.failures)
         if spec.on_error == "drop":
             failed = taken  # what was dropped left no trace to count
@@ -321,8 +332,6 @@ class Checks:
         channels = [*spec.inputs, *(c for port in spec.ports.values() for c in port)]
         for channel in channels:
             needs = self.store.read(channel.receiver).needs(channel.name)
-            if needs.left:
-                continue
             last = self.store.read(channel.sender).head(channel.out).last
             rows = self.store.data(channel.sender).events.ports.get(channel.out, {})
             passed_on = self._undone(channel.receiver, channel.name)
@@ -351,11 +360,7 @@ class Checks:
             for channel in receivers:
                 taken = self.store.read(channel.receiver).taken(channel.name)
                 was = before.head(port).total - taken.position.total
-                if (
-                    was >= spec.limits.port_bytes + 400
-                    and image.head(port).total > before.head(port).total
-                    and not taken.left
-                ):
+                if was >= spec.limits.port_bytes + 400 and image.head(port).total > before.head(port).total:
                     raise Violation(f"BOUND {name}.{port} grew with {was} bytes not taken by {channel.receiver}")
 
     # ---- at the end -----------------------------------------------------------------------------------
@@ -370,7 +375,7 @@ class Checks:
             outputs = {str(port): self._records(name, port) for port in (*spec.ports, *map(write_port, spec.targets))}
             if instance.source is not None:
                 rows = self.ghost[name, PortName("out")]
-                instance.source.check([rows[s].payload for s in sorted(rows) if not rows[s].end])  # type: ignore[attr-defined]
+                instance.source.check([rows[s].payload for s in sorted(rows) if not rows[s].mark])  # type: ignore[attr-defined]
             else:
                 inputs: dict[str, list[Any]] = {}
                 for channel in spec.inputs:
@@ -381,20 +386,33 @@ class Checks:
                 if port == ERRORS:
                     ghost = self.ghost.get((name, ERRORS), {})
                     handled = self._retried | self._dropped
-                    wanted = sorted(s for s, row in ghost.items() if row.end or (name, s) not in handled)
+                    last = image.head(ERRORS).last
+                    wanted = sorted(
+                        s for s, row in ghost.items() if s == last or not (row.mark or (name, s) in handled)
+                    )
                     if list(kept) != wanted:
                         raise Violation(f"KEPT {name}.errors: {kept}, not handled are {wanted}")
-                elif kept and port not in spec.keep:
-                    raise Violation(f"KEPT {name}.{port}: {kept}, and all have left")
+                elif port not in spec.keep and (extra := set(kept) - self._set_aside(spec, port, kept)):
+                    raise Violation(f"KEPT {name}.{port}: {extra}, and all have left")
             for target, sink in (instance.sinks or {}).items():
                 rows = self.ghost[name, write_port(target)]
                 sink.check([self._payload(rows[s]) for s in sorted(rows)])  # type: ignore[attr-defined]
+
+    def _set_aside(self, spec: InstanceSpec, port: PortName, kept: Sequence[Ssn]) -> set[Ssn]:
+        """The events of a port that are members of sets which wait to be retried or dropped. Lineage keeps all that
+        came after the first of them, and what those were made of."""
+        needs = [self.store.read(c.receiver).needs(c.name) for c in spec.ports.get(port, ())]
+        members = {ssn for need in needs for ssn in need.members}
+        if port in spec.retain:
+            first = min((*members, *(need.low for need in needs if need.low is not None)), default=None)
+            members.update(ssn for ssn in kept if first is not None and ssn >= first)
+        return members
 
     def _records(self, name: InstanceName, port: PortName) -> list[Any]:
         """All records that ever were on the port; of errors, those that did not come out anew."""
         rows = self.ghost.get((name, port), {})
         gone = {s for n, s in self._retried if n == name} if port == ERRORS else set()
-        return [r for s in sorted(rows) if not rows[s].end and s not in gone for r in self._payload(rows[s])]
+        return [r for s in sorted(rows) if not rows[s].mark and s not in gone for r in self._payload(rows[s])]
 
     def _payload(self, row: Output) -> Any:
         """Of a write that passes an event on, that event's."""

@@ -61,7 +61,7 @@ class LineageChecks:
             last = image.head(port).last
             for ssn in map(Ssn, range(self._seen.get((name, port), 0) + 1, last + 1)):
                 row = self._store.data(name).events.ports[port][ssn]
-                if row.end:
+                if row.mark:
                     continue
                 event = (name, port, ssn)
                 if port in spec.retain and spec.retain[port].target:

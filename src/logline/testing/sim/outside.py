@@ -28,6 +28,7 @@ class ReplayableSource(Source):
 
     def __init__(self, batches: Sequence[Records], parts: int = 1, *, apart: bool = False) -> None:
         self.apart = apart
+        self.tag = batches[0][0][0] if batches else ""
         self.batches = {str(k): list(batches[k::parts]) for k in range(parts)}
 
     def partitions(self) -> Sequence[str]:
@@ -38,6 +39,12 @@ class ReplayableSource(Source):
             yield self.batches[partition][index], index + 1
             if index % 3 == 2:
                 yield None
+
+    def grow(self, rnd: Random) -> None:
+        """There is more to read than there was when it ended."""
+        for name, batches in self.batches.items():
+            for _ in range(rnd.randint(0, 2)):
+                batches.append(((f"{self.tag}more{name}.{len(batches)}", len(batches)),))
 
     def check(self, logged: Sequence[Records]) -> None:
         """Every batch once, and those of one partition in their order."""
@@ -76,6 +83,10 @@ class QuerySource(Source):
             if turn + 1 < self._reads:
                 yield None
 
+    def grow(self, rnd: Random) -> None:
+        """There are more reads to be made."""
+        self._reads += rnd.randint(0, 1)
+
     def check(self, logged: Sequence[Records]) -> None:
         """The events are those of whole executions, one for each read."""
         rest, used = list(logged), 0
@@ -112,6 +123,11 @@ class QueueSource(Source):
     def confirm(self, partition: str, ids: Sequence[Any]) -> None:
         for message in ids:
             self.waiting.pop(message, None)
+
+    def grow(self, rnd: Random) -> None:
+        """More messages have come."""
+        for i in range(len(self.messages), len(self.messages) + rnd.randint(0, 2)):
+            self.messages[i] = self.waiting[i] = ((f"m{i}", i),)
 
     def check(self, logged: Sequence[Records]) -> None:
         """Raises a Violation unless every message was logged once and all are confirmed."""

@@ -22,9 +22,10 @@ from logline.engine import stimuli as on
 from logline.engine.error_resolution import drop_step, retry_step
 from logline.engine.image import Image
 from logline.engine.moments import Moment, Monotonic, Wall
+from logline.engine.reopening import must_reopen, reopen_step
 from logline.engine.step import Step
 from logline.errors import Collected, LogError, LoglineError
-from logline.names import ERRORS, BellName, InstanceName, Ssn
+from logline.names import ERRORS, BellName, ChannelName, InstanceName, Ssn
 from logline.runtime.lives.driver import Hooks, LifeDriver, live
 from logline.runtime.lives.generation import AsyncRunner
 from logline.runtime.lives.instances import Instance, for_partition, next_partition
@@ -159,6 +160,7 @@ class World:
         service: PaidService | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         max_moves: int = 60_000,
+        reopen: bool = True,
     ) -> None:
         self.rnd = Random(seed)
         self.instances = instances
@@ -190,6 +192,7 @@ class World:
         self._user = Random(seed + 1)
         """Whoever looks at errors, or stops a life; with chance of its own, so that a schedule without stays what it
         is."""
+        self.reopenings = Random(f"reopenings {seed}").choice((0, 0, 1, 2)) if reopen else 0
         for name in instances:
             actor = self._spawn(name)
             if self.faults.late_start and self.rnd.random() < self.faults.late_start:
@@ -249,7 +252,8 @@ class World:
             return
         self.counts[why] += 1
         if why == "left":
-            self.finished.add(actor.name)
+            if self.newest[actor.name] is actor:  # else another life has been begun, which looks for itself
+                self.finished.add(actor.name)
         elif why in ("handed", "stopped") and self.newest[actor.name] is actor:
             self._spawn(actor.name)
         elif why == "fenced" and self.newest[actor.name] is actor:
@@ -258,12 +262,19 @@ class World:
     # ---- one move -------------------------------------------------------------------------------------
 
     def run(self) -> World:
-        """Until every instance has left; then zombies wake up and the last checks are made."""
-        while len(self.finished) < len(self.instances):
-            self._move()
+        """Until every instance has left. Then, in some schedules, ends are taken back and it goes on. At last zombies
+        wake up and the last checks are made."""
+        self._until_all_left()
+        for _ in range(self.reopenings):
+            self._grow()
+            self._until_all_left()
         self._aftermath()
         self.checks.at_end()
         return self
+
+    def _until_all_left(self) -> None:
+        while len(self.finished) < len(self.instances):
+            self._move()
 
     def _move(self) -> None:
         self.counts["move"] += 1
@@ -413,14 +424,14 @@ class World:
         They look before they claim, as `runtime/control/error_resolution.py` does, and most see that an error is on
         its way already. If all of them claimed, a set that takes longer than they wait would never be done."""
         reader, retry = self.store.read(name), self._user.random() < 0.7
-        stateless = self.instances[name].spec.stateless
+        spec = self.instances[name].spec
         try:
             (error,) = reader.pick(ERRORS, [ssn])
         except Collected:
             return  # retried before, and gone
 
         def change(image: Image) -> Step:
-            return retry_step(image, name, error, stateless=stateless) if retry else drop_step(image, name, error)
+            return retry_step(image, spec, error) if retry else drop_step(image, name, error)
 
         if self._user.random() < 0.9:
             try:
@@ -431,6 +442,7 @@ class World:
                 self.counts["can't be retried"] += 1
                 return
         journal = self.store.claim(name)
+        step = Step()
         try:
             step = change(journal.image)
         except LogError:
@@ -440,12 +452,67 @@ class World:
                 step.number = journal.image.commits + 1
                 journal.commit(step)
                 self.counts["retried" if retry else "dropped"] += 1
-                self.checks.resolved(name, ssn, retried=retry, at_once=bool(step.errors.resolved))
+                self.checks.resolved(name, ssn, retried=retry, at_once=ssn in step.errors.resolved)
                 self.checks.after_commit(name)
+        self._begin_again(name)
+        if step.reopened and not self.store.read(name).image().ended:
+            self._reopen_after(name)
+
+    def _begin_again(self, name: InstanceName) -> None:
+        """A claim has fenced the life of an instance off: the supervisor begins another one."""
+        if self.store.read(name).image().left:
+            return
+        self.finished.discard(name)
         actor = self.newest[name]
-        if name not in self.finished and actor.life.journal is not None:
+        if not actor.alive or actor.life.journal is not None:  # else its claim is yet to come
             actor.dismissed = True
             self._spawn(name)
+
+    # ---- ends that are taken back (R11') -----------------------------------------------------------------
+
+    def _grow(self) -> None:
+        """All have left, and there is more to read; or somebody only looks."""
+        sources = [name for name, instance in self.instances.items() if instance.source is not None]
+        for name in self._user.sample(sources, self._user.randint(1, len(sources))):
+            self.instances[name].source.grow(self._user)  # type: ignore[union-attr]
+            self._reopen(name, always=True)
+            self._reopen_after(name)
+
+    def _reopen_after(self, first: InstanceName) -> None:
+        """The holder of the lease takes back the ends of all that is downstream of an instance, each under a claim.
+        Some die half way: the next run finishes it, as the log says, and begins all lives anew."""
+        down = {first}
+        for name, instance in self.instances.items():  # in the order of the graph
+            if any(channel.sender in down for channel in instance.spec.inputs):
+                if self._user.random() < 0.1:
+                    self._finish_reopening()
+                    return
+                down.add(name)
+                self._reopen(name, always=False)
+
+    def _finish_reopening(self) -> None:
+        self.counts["reopening finished later"] += 1
+        for actor in [actor for actor in self.actors if self.newest[actor.name] is actor]:
+            self._kill(actor, restart=False)
+        for name, instance in self.instances.items():
+            if must_reopen(self.store.read(name).image(), instance.spec, self._heads(instance)):
+                self._reopen(name, always=False)
+            elif name not in self.finished and not self.newest[name].alive:
+                self._spawn(name)
+
+    def _heads(self, instance: Instance) -> dict[ChannelName, Ssn]:
+        return {c.name: self.store.read(c.sender).head(c.out).last for c in instance.spec.inputs}
+
+    def _reopen(self, name: InstanceName, *, always: bool) -> None:
+        instance, journal = self.instances[name], self.store.claim(name)
+        if always or must_reopen(journal.image, instance.spec, self._heads(instance)):
+            step = reopen_step(journal.image, instance.spec)
+            if not step.empty:
+                step.number = journal.image.commits + 1
+                journal.commit(step)
+                self.counts["reopened"] += 1
+                self.checks.after_commit(name)
+        self._begin_again(name)
 
     # ---- time -----------------------------------------------------------------------------------------
 
@@ -467,8 +534,10 @@ class World:
         self._wakes.append((at - actor.epoch, self.counts["move"], actor))
 
     def idle(self) -> None:
-        """Nothing can move: time passes to the next timer, everyone looks around, sleepers wake."""
+        """Nothing can move: async code goes on, time passes to the next timer, everyone looks, sleepers wake."""
         self.counts["idle"] += 1
+        for actor in list(self.actors):
+            self._pump(actor)
         self._wakes = [w for w in self._wakes if w[2].alive]
         for actor in self.actors:
             if actor.life.machine.draining or actor.life.machine.stopping:
