@@ -29,6 +29,9 @@ def run(
         Literal["disk", "process"], typer.Option(help="What a commit survives: a power cut, or kill -9.")
     ] = "disk",
     until: Annotated[Literal["end", "now"], typer.Option(help="now: read what is there, then end.")] = "end",
+    close: Annotated[
+        bool, typer.Option("--close", help="With --until now: generate windows that are still open, too.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Refuse a log that has been used.")] = False,
     takeover: Annotated[bool, typer.Option("--takeover", help="Fence off a run that holds the log.")] = False,
     openlineage: Annotated[
@@ -64,6 +67,7 @@ def run(
         "durability": durability,
         "resume": "never" if fresh else "auto",
         "until": until,
+        "close": close,
         "takeover": takeover,
         "openlineage": openlineage,
     }

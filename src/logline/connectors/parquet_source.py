@@ -37,7 +37,7 @@ class ParquetSource(Source):
     """The files of a path; see `sources.parquet`."""
 
     reuses_memory = False
-
+    grows = False
     in_turn = True  # an hour after the other, where the files are hours: interleaved, half of them would be late
 
     def __init__(self, path: str | os.PathLike[str], schema: SchemaLike | None = None) -> None:

@@ -14,6 +14,7 @@ from logline.engine.inbox import Inbox
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.spec import InstanceSpec
 from logline.engine.step import Step
+from logline.engine.stimuli import Intake
 from logline.names import ChannelName
 
 SHORT, LONG = 10_000, 40_000
@@ -39,6 +40,8 @@ class EventIntake:
         """When the phases want to see which timers of the wall clock have come."""
         self._tick_at: Monotonic | None = None
         """When the wall clock should be at `timer_at`, as it was when that was last reckoned."""
+        self.spans = False
+        """Whether a set waits for a span of time to be over."""
         self.began = Monotonic(0)
         """When the last run was begun."""
         self._positions: dict[ChannelName, Position] | None = None
@@ -57,9 +60,9 @@ class EventIntake:
         """Whether the phases are at a run, or at the clocks."""
         return self._positions is not None
 
-    def check_clocks_at(self, silence: Monotonic | None, timer: Wall | None) -> None:
-        """What the phases wait for."""
-        self.wait_until, self.timer_at = silence, timer
+    def wait_for(self, intake: Intake) -> None:
+        """Remembers what the phases wait for."""
+        self.wait_until, self.timer_at, self.spans = intake.wait_until, intake.timer_at, intake.spans
 
     def wakes(self, moment: Moment) -> Iterable[Monotonic]:
         """When to have a Tick for what the phases wait for. When the wall clock will be at a timer's time is reckoned

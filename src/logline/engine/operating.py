@@ -79,7 +79,7 @@ class OperatorMachine(Machine):
 
     def _on_rebuilt(self, stimulus: on.Rebuilt) -> None:
         self.phase = "running"
-        self.intake.check_clocks_at(stimulus.intake.wait_until, stimulus.intake.timer_at)
+        self.intake.wait_for(stimulus.intake)
         self.generation.rebuilt()
         for serial, failure in stimulus.intake.failed:
             if serial not in self.generation.sets:
@@ -105,7 +105,7 @@ class OperatorMachine(Machine):
         intake, sets = stimulus.intake, self.generation.sets
         _, positions = self.intake.taken()
         self.sealing.take_in(intake, positions)
-        self.intake.check_clocks_at(intake.wait_until, intake.timer_at)
+        self.intake.wait_for(intake)
         sets.add_run(intake.alone)
         for serial, cause in intake.due:
             sets.add(serial, cause)
@@ -285,6 +285,7 @@ class OperatorMachine(Machine):
             and not self.generation.sets
             and not self.inbox.waiting
             and self.writes.all_done
+            and not (self.spec.stays_open and self.intake.spans)  # rows that are gathered for a moment go out
         )
 
     def _busy(self) -> bool:

@@ -539,6 +539,7 @@ class Phases:
         waits = (self.timers.first_span(), silence)
         intake.wait_until = min((at for at in waits if at is not None), default=None)
         intake.timer_at = self.timers.first_wall()
+        intake.spans = waits[0] is not None
 
     @property
     def serial(self) -> Serial:

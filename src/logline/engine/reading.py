@@ -110,7 +110,7 @@ class SourceMachine(Machine):
         self._reveal()
         if not self.draining and not self.outbox.blocked():
             self._read()
-        if self._finished() and not self.end_given and not self._stays_open:
+        if self._finished() and not self.end_given and not self.spec.stays_open:
             self._give_end()
         elif self._must_hand_over():
             self.stopping = self.handing = True
@@ -169,7 +169,7 @@ class SourceMachine(Machine):
             return
         known.tries, known.retry_at = 0, None
         ended = stimulus.then == "end" or (stimulus.then == "pause" and self.spec.until_now)
-        if ended and self._stays_open and (self.spec.grows or stimulus.then == "pause"):
+        if ended and self.spec.stays_open and (self.spec.grows or stimulus.then == "pause"):
             known.caught_up, ended = True, False
         known.idle = stimulus.then == "pause" and not ended
         if self.spec.destructive:
@@ -322,15 +322,10 @@ class SourceMachine(Machine):
     # ---- the end --------------------------------------------------------------------------------------
 
     @property
-    def _stays_open(self) -> bool:
-        """Whether a later run reads on where this one stops."""
-        return self.spec.until_now and not self.spec.closes
-
-    @property
     def caught_up(self) -> bool:
         """Whether all that was there is read and logged, and the stream stays open for a later run."""
         return (
-            self._stays_open
+            self.spec.stays_open
             and self.phase == "running"
             and self.commits.idle
             and not self._staged
@@ -345,6 +340,9 @@ class SourceMachine(Machine):
         return not self._staged and all(
             p.progress.ended and not p.progress.unconfirmed and not p.reading for p in self.partitions.values()
         )
+
+    def quiet(self) -> bool:
+        return super().quiet() and (self.caught_up or self.draining or not self.spec.stays_open)
 
     def _busy(self) -> bool:
         reads = any(known.reading for known in self.partitions.values())

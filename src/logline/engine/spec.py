@@ -118,6 +118,11 @@ class InstanceSpec:
     limits: Limits = Limits()
 
     @property
+    def stays_open(self) -> bool:
+        """Whether this run ends with what is there now, and a later one goes on."""
+        return self.until_now and not self.closes
+
+    @property
     def lineage(self) -> bool:
         """Whether it captures which input set made which output."""
         return bool(self.traced_in and self.traced_out)

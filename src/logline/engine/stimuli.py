@@ -75,6 +75,8 @@ class Intake:
     """When a channel will have been silent for long enough, or the first timer that was set for a span has come."""
     timer_at: Wall | None = None
     """The time of the first timer that was set for a time of the wall clock."""
+    spans: bool = False
+    """Whether a timer that was set for a span is yet to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class Rebuilt(Stimulus):
     """All open sets are whole again."""
 
     intake: Intake
-    """Only `failed`, `wait_until` and `timer_at` are used."""
+    """Only `failed`, `wait_until`, `timer_at` and `spans` are used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,9 @@ class Source(ABC):
     reuses_memory: bool = True
     """Whether it may change a batch after it was read, as one does that fills the same NumPy array again. Batches
     over memory that can be written to are copied then. False saves the copy."""
+    grows: bool = True
+    """Whether a partition that was read to its end may have more at the next run, as a table has. False where the end
+    is the end, as that of a file: what is new comes as a new partition."""
     in_turn: bool = False
     """Whether partitions are read one after the other, in their order, rather than side by side."""
     apart: bool = False

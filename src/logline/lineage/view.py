@@ -143,6 +143,10 @@ class LogView:
             raise LogError(f"{text!r} is not in the log: {port_name(wanted.instance, wanted.port)} {has}")
         asked = [Ssn(ssn) for ssn in range(wanted.first, wanted.last + 1)]
         marks = self._marks(reader, wanted.port, asked)
+        if len(marks) == len(asked):
+            raise LogError(
+                f"{text!r} is the end of a stream, or says that the end was taken back: no event of records"
+            )
         return [(wanted.instance, wanted.port, ssn) for ssn in asked if ssn not in marks]
 
     @staticmethod

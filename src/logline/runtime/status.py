@@ -13,7 +13,7 @@ from logline.engine.spec import InstanceSpec
 from logline.names import ERRORS
 from logline.store.seam import Store
 
-Phase = Literal["running", "draining", "stopped", "finished", "failed"]
+Phase = Literal["running", "draining", "stopped", "caught up", "finished", "failed"]
 
 
 @dataclass(frozen=True, slots=True)

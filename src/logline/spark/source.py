@@ -37,6 +37,7 @@ class FrameSource(Source):
     """The rows of a DataFrame; see `sources.spark`."""
 
     reuses_memory = False
+    grows = False
 
     in_turn = True
     apart = True

@@ -66,7 +66,9 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
         logger.info("pipeline %r keeps its log in memory: it is gone with this process", graph.name)
     _admit(store, graph, settings.resume)  # before the lease: a run that is refused must not fence another one
     limits = Limits(story=story_length())
-    instances = instances_of(graph, store.log_id, limits=limits, until_now=settings.until == "now")
+    instances = instances_of(
+        graph, store.log_id, limits=limits, until_now=settings.until == "now", closes=settings.close
+    )
     _refuse_gaps(store, graph, instances)
     lease = store.lease(uuid.uuid4().hex[:8], takeover=settings.takeover)
     try:
@@ -76,7 +78,8 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
             logger.info("pipeline %r has changed: %s", graph.name, change)
         _check_journals(store, instances)
         _begin_new_branches(store, graph, instances)
-        _tell_unread(store, graph, instances)
+        if settings.until == "end":
+            _tell_unread(store, graph, instances)
         store.set_meta(meta_of(graph, instances))
         if settings.takeover:
             for instance in store.instances():
@@ -238,7 +241,7 @@ def _refuse_gaps(store: Store, graph: Graph, instances: Mapping[InstanceName, In
 
 
 def _tell_unread(store: Store, graph: Graph, instances: Mapping[InstanceName, Instance]) -> None:
-    """Nothing follows the end of a stream (R11): a file that came after it is not read, and that is said."""
+    """A run to the end does not take an end back (R11): a file that came after it is not read, and that is said."""
     known = store.instances()
     for part in instances.values():
         if part.source is None or part.spec.name not in known:
@@ -248,7 +251,7 @@ def _tell_unread(store: Store, graph: Graph, instances: Mapping[InstanceName, In
         if image.ended and new:
             logger.warning(
                 "pipeline %r: source %r has come to its end on this log and does not read what came after it: %s. "
-                "To read it, run on a fresh log",
+                'To read it, run with until="now" (--until now), which goes on with the stream',
                 graph.name,
                 str(part.operator),
                 _some(part.source.describe(partition) for partition in new),

@@ -36,6 +36,7 @@ class Settings(TypedDict, total=False):
     durability: Durability
     resume: Resume
     until: Until
+    close: bool
     takeover: bool
     openlineage: str | OpenLineage | None
 
@@ -51,6 +52,8 @@ class StartSettings:
     durability: Durability = "disk"
     resume: Resume = "auto"
     until: Until = "end"
+    close: bool = False
+    """With until="now": whether the streams end, so that open windows are generated."""
     takeover: bool = False
     openlineage: OpenLineage | None = None
 
@@ -71,6 +74,8 @@ def check_settings(log: str | None, given: Settings) -> StartSettings:
     _one_of("durability", found.durability, Durability)
     _one_of("resume", found.resume, Resume)
     _one_of("until", found.until, Until)
+    if found.close and found.until != "now":
+        raise OptionError('close=True is for until="now": a run that reads to the end closes every window anyway')
     if found.spark is not None and found.engine != "spark":
         raise OptionError("spark= is of no use without engine='spark': leave it out")
     if found.durability != "disk" and found.engine != "spark" and not takes_durability(log):

@@ -109,6 +109,9 @@ class Supervisor:
         """The last events of all channels when all processes were quiet."""
         self._looked = time.monotonic()
         self.workers = {group.name: Worker(group, host) for group, host in groups}
+        self._stays_open = any(part.spec.stays_open for group, _ in groups for part in group.instances.values())
+        """Whether the run ends when all that is there has gone through."""
+        self._caught_up = False
 
     # ---- from any thread ------------------------------------------------------------------------------
 
@@ -321,8 +324,10 @@ class Supervisor:
     def _decide_phase(self, now: float) -> None:
         done = [w for w in self.workers.values() if w.over is not None]
         if len(done) == len(self.workers):
-            self.phase = "finished" if all(w.over == "finished" for w in done) else "stopped"
-        elif self.phase == "draining" and not self._stop_asked and self._drained():
+            finished = all(w.over == "finished" for w in done)
+            self.phase = "finished" if finished else "caught up" if self._caught_up else "stopped"
+        elif (self.phase == "draining" or self._stays_open) and not self._stop_asked and self._drained():
+            self._caught_up = self.phase == "running"
             self._tell(Stop())
         if now - self._swept > 1.0:
             self._swept = now

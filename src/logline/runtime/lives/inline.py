@@ -124,6 +124,9 @@ class InlineEngine:
         self._looked = waiting_clock()
         self._pristine = {name: Pristine(p) for name, p in instances.items()}
         """What a life begins with after a crash: the user's objects as no earlier life has touched them."""
+        self._stays_open = any(p.spec.stays_open for p in instances.values())
+        """Whether the run ends when all that is there has gone through."""
+        self._caught_up = False
         suspects = watch(store, (p.spec for p in instances.values()), life)
         self.drivers = {name: self._live(p, suspects.get(name)) for name, p in instances.items()}
 
@@ -203,7 +206,7 @@ class InlineEngine:
             self._sweep()
         if over == len(self.drivers) and self.phase in ("running", "draining") and not self._renewing():
             left = all(driver.over == "left" for driver in self.drivers.values())
-            self.phase = "finished" if left else "stopped"
+            self.phase = "finished" if left else "caught up" if self._caught_up else "stopped"
         return worked
 
     def _renewing(self) -> bool:
@@ -255,6 +258,7 @@ class InlineEngine:
             logger.warning("another run has taken the log over: this one ends")
             self._abandon()
         if self._whole and self.drained():
+            self._caught_up = self.phase == "running" and self._told is None
             self.command("stop")
 
     def at(self, when: Monotonic, call: Callable[[], None]) -> None:
@@ -407,10 +411,10 @@ class InlineEngine:
         return os.getpid() if self.drivers[instance].over is None else None
 
     def drained(self) -> bool:
-        """Whether sources were told to stop reading, and nobody has anything to do until something comes from
-        outside."""
+        """Whether sources read no more, since they were told so or have read what is there, and nobody has anything
+        to do until something comes from outside."""
         return (
-            self.phase == "draining"
+            (self.phase == "draining" or self._stays_open)
             and self._incoming.empty
             and all(driver.quiet() for driver in tuple(self.drivers.values()))
         )

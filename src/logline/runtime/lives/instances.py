@@ -54,6 +54,7 @@ def instances_of(
     *,
     limits: Limits | None = None,
     until_now: bool = False,
+    closes: bool = False,
     collect: bool = True,
 ) -> dict[InstanceName, Instance]:
     """Every instance of the graph."""
@@ -80,8 +81,10 @@ def instances_of(
             traced_out=traced.outputs,
             collect=collect,
             limits=limits or Limits(),
+            until_now=until_now,
+            closes=closes,
         )
-        found[spec.name] = _with_code(node, spec, until_now)
+        found[spec.name] = _with_code(node, spec)
     return found
 
 
@@ -114,7 +117,7 @@ def retain(kept: Kept) -> Retain:
     return Retain(FOREVER if kept.span is None else micros(kept.span), kept.target, kept.size)
 
 
-def _with_code(node: Node, spec: InstanceSpec, until_now: bool) -> Instance:
+def _with_code(node: Node, spec: InstanceSpec) -> Instance:
     retry = node.options.retry
     if retry is not None:
         wanted = RetrySpec(retry.attempts, micros(duration(retry.wait)), retry.factor)
@@ -135,7 +138,7 @@ def _with_code(node: Node, spec: InstanceSpec, until_now: bool) -> Instance:
             replayable=source.replayable or source.destructive,
             destructive=source.destructive,
             in_turn=source.in_turn,
-            until_now=until_now,
+            grows=source.grows,
         )
         return replace(instance, spec=spec, source=source)
     op = node.op

@@ -118,8 +118,6 @@ def test_what_can_not_be_retried_says_so(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     run = gather(tmp_path).start(f"lmdb:{tmp_path / 'log'}", engine="inline")
     run.wait(PATIENCE)
-    with pytest.raises(LogError, match="'sums' has finished"):
-        run.retry("sums.errors:1")
     with pytest.raises(LogError, match=r"has put out 1\.\.3"):
         run.retry("sums.errors:9")
     with pytest.raises(BadName, match=r"there is no port events\.errors"):

@@ -81,7 +81,7 @@ def test_waiting_can_end_before_the_run(key: str) -> None:
 def test_until_now_ends_where_there_is_nothing_more(key: str) -> None:
     p, tap, bucket = piped(key)
     tap.put(1, 2)
-    assert start(p, until="now").wait(PATIENCE).phase == "finished"
+    assert start(p, until="now").wait(PATIENCE).phase == "caught up"
     assert bucket.written == [1, 2]
 
 
@@ -187,7 +187,7 @@ def test_what_does_not_stop_in_time_is_dropped(key: str, monkeypatch: pytest.Mon
     with shared(key).changed:
         shared(key).closed = True
         shared(key).changed.notify_all()
-    assert start(p, "memory:stuck", until="now").wait(PATIENCE).phase == "finished"
+    assert start(p, "memory:stuck", until="now").wait(PATIENCE).phase == "caught up"
 
 
 def test_leaving_the_with_stops(key: str) -> None:
