@@ -132,7 +132,7 @@ class Supervisor:
         self._events.put(self._abandon)
 
     def restart(self, instance: InstanceName, done: Callable[[], None]) -> None:
-        """Kills the life of the instance's group; a new one is started. Then calls `done`."""
+        """Kills the life of the instance's group, if it has one, and a new one is started. Then calls `done`."""
 
         def kill() -> None:
             worker = self._worker_of(instance)
@@ -142,6 +142,10 @@ class Supervisor:
             if worker.tenant is not None:
                 worker.asked = True
                 worker.tenant.kill()
+            elif worker.over == "finished" and not self._stop_asked:  # its end was taken back (R11')
+                worker.over = None
+                worker.restarts += 1
+                self._start(worker)
             done()
 
         self._events.put(kill)

@@ -95,6 +95,7 @@ def test_a_run_to_the_end_says_what_has_come_after_it_and_how_to_read_it(
 
 
 def test_close_without_until_now_is_refused(tmp_path: Path) -> None:
+    put(tmp_path, 1, 1)
     with pytest.raises(OptionError, match='close=True is for until="now"'):
         run(tmp_path, close=True)
 
