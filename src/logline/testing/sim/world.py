@@ -460,7 +460,7 @@ class World:
 
     def _begin_again(self, name: InstanceName) -> None:
         """A claim has fenced the life of an instance off: the supervisor begins another one."""
-        if self.store.read(name).image().left:
+        if name in self.finished and self.store.read(name).image().left:
             return
         self.finished.discard(name)
         actor = self.newest[name]
