@@ -78,7 +78,7 @@ def test_a_state_that_the_declared_type_can_not_read_has_a_way_out(key: str) -> 
     ):
         start(counted(key, Counting()), log).wait(PATIENCE)
     with pytest.raises(PipelineChanged, match="its state had total: int and now has total: str"):
-        start(counted(key, CountingText()), log)
+        start(counted(key, CountingText()), log).stop()
     tap, bucket = Tap(key), Bucket(key)
     tap.put(7)
     tap.close_it()

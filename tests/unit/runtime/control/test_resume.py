@@ -60,11 +60,11 @@ def test_resume_never_wants_a_fresh_log_and_must_a_used_one(key: str) -> None:
     p, tap, _ = piped(key)
     log = f"memory:{key}"
     with pytest.raises(LogError, match="resume='must': the log has not been used"):
-        start(p, log, resume="must")
+        start(p, log, resume="must").stop()
     with start(p, log, resume="never"):
         pass
     with pytest.raises(LogError, match="resume='never': the log has been used by pipeline 'piped'"):
-        start(p, log, resume="never")
+        start(p, log, resume="never").stop()
     tap.close_it()
     assert start(p, log, resume="must").wait(PATIENCE).phase == "finished"
 
@@ -111,7 +111,7 @@ def test_a_pipeline_that_changed_too_much_is_refused_and_the_log_left_alone(key:
     other.source("tap", Tap(key)).apply("pair", Pair()).sink("store", Bucket(key))
     other.source("more", Tap(key))
     with pytest.raises(PipelineChanged) as caught:
-        start(other, log)
+        start(other, log).stop()
     text = str(caught.value)
     assert "pipeline 'piped' can't go on with this log; what changed:" in text
     assert "source 'more' was added" in text
@@ -129,7 +129,7 @@ def test_a_refused_pipeline_fences_nobody(key: str) -> None:
         other = Pipeline("another")
         other.source("tap", Tap(key)).sink("store", Bucket(key))
         with pytest.raises(PipelineChanged, match="belongs to pipeline 'piped'"):
-            start(other, log, takeover=True)
+            start(other, log, takeover=True).stop()
         tap.put(1, run=run)
         bucket.wait_for(1)
         tap.close_it(run)
@@ -211,7 +211,7 @@ def test_a_branch_that_was_removed_does_not_come_back(key: str) -> None:
     with start(p, log):
         pass
     with pytest.raises(PipelineChanged, match="operator 'copy' was removed from it and comes back"):
-        start(p2, log)
+        start(p2, log).stop()
     tap.close_it()
     assert start(p, log).wait(PATIENCE).phase == "finished"
 
@@ -224,7 +224,7 @@ def test_a_log_in_use_is_refused(key: str) -> None:
     log = f"memory:{key}"
     with start(p, log) as run:
         with pytest.raises(LogInUse, match="takeover=True"):
-            start(p, log)
+            start(p, log).stop()
         tap.put(1, run=run)
         bucket.wait_for(1)
 
