@@ -86,7 +86,7 @@ def test_its_jvm_is_killed(spark: SparkSession, command: Command, caplog: pytest
     os.kill(jvm, signal.SIGKILL)
     _, said = command.process.communicate(timeout=START)
     assert command.process.returncode == 1, said
-    assert "the Spark session is gone; start the pipeline again to go on" in said
+    assert "the Spark session is gone: its JVM was killed by SIGKILL. Nothing that is logged is lost" in said
     assert "Traceback" not in said
     until(lambda: not [pid for pid in below if alive(pid)])
     command.go_on(spark)

@@ -8,12 +8,12 @@ same is submitted again by the supervisor.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, assert_never
 
@@ -30,6 +30,7 @@ from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife
 from logline.runtime.messages.reports import END, LETTERS, Letter, LogLine, Started, StatusReport
 from logline.runtime.messages.wire import NotAMessage, encode
 from logline.spark.jobs import GroupJob, Job, PartitionJob, frame_source
+from logline.spark.jvm import Jvm
 from logline.spark.session import python_of
 from logline.spark.slots import busy, slots_now
 from logline.spark.source import FrameSource
@@ -91,24 +92,34 @@ class SparkHost:
         """Statuses that can't be read, by group; each is told once."""
         self._bell, self._over = threading.Event(), threading.Event()
         self._unlisten = store.on_bell(REPORTS, self._bell.set)
+        self._making = threading.Lock()
         _hush(spark)
+        self.jvm = Jvm(spark)
         self._thread = threading.Thread(target=self._listen, name="logline-spark", daemon=True)
         self._thread.start()
 
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> SparkTenant:
         """Submits the group's job on a thread of its own."""
-        job = self._jobs.get(group.name)
-        if job is None:
+        if group.name not in self._tenants:
             self.mail(group.name).drop()
             self.orders(group.name).drop()
-            job = self._jobs[group.name] = self._job(group)
-        tenant = SparkTenant(self, group, job, life, hear, ended)
+        tenant = SparkTenant(self, group, life, hear, ended)
         self._tenants[group.name] = tenant
         tenant.begin()
         return tenant
 
+    def broken(self) -> str:
+        """Says so if the JVM is gone."""
+        return self.jvm.gone()
+
+    def job(self, group: Group) -> Job:
+        """The job of a group, for all its lives. May wait for the JVM."""
+        with self._making:  # PySpark takes the Python of a job from its context
+            if group.name not in self._jobs:
+                self._jobs[group.name] = self._job(group)
+            return self._jobs[group.name]
+
     def _job(self, group: Group) -> Job:
-        """The job of a group, for all its lives."""
         folder = working_folder()
         order = Order(
             self.run,
@@ -179,12 +190,13 @@ class SparkHost:
 
     def close(self) -> None:
         """Ends the listening and drops the mail, when no life is left."""
+        self.jvm.close()
         self._over.set()
         self._bell.set()
         self._thread.join()
         self._unlisten()
         self._box.drop()
-        for group in self._jobs:
+        for group in self._tenants:
             self.mail(group).drop()
             self.orders(group).drop()
 
@@ -196,14 +208,12 @@ class SparkTenant:
         self,
         host: SparkHost,
         group: Group,
-        work: Job,
         life: int,
         hear: Hear,
         ended: Callable[[Ended], None],
     ) -> None:
         self._host = host
         self._group = group
-        self._work = work
         self._life = life
         self._hear = hear
         self._ended = ended
@@ -224,12 +234,13 @@ class SparkTenant:
     def _run(self) -> None:
         context = self._host.spark.sparkContext
         try:
+            work = self._host.job(self._group)
             again = f" (restart {self._life})" if self._life else ""
             names = f"logline: {', '.join(self._group.instances)}{again}"
             context.setJobGroup(self._job, names, interruptOnCancel=True)
             context.setLocalProperty("callSite.short", names)  # the name of its stage
             context.setLocalProperty(LIFE, str(self._life))
-            ended = outcome(END.decode(self._work.run().encode()))
+            ended = outcome(END.decode(work.run().encode()))
         except NotAMessage as error:
             ended = Ended(error=PipelineFailed(f"the task of {self._group} returned something that is {error}"))
         except PythonException as error:
@@ -237,13 +248,18 @@ class SparkTenant:
             ended = Ended(error=PipelineFailed(f"a Spark task can't host {self._group}: {_short(str(error))}"))
         except (Py4JError, PySparkException, OSError) as error:
             ended = self._how(error)
+        except BaseException as error:  # nobody waits for an end in vain
+            text = f"the job of {self._group} failed: {type(error).__name__}: {error}"
+            ended = Ended(error=PipelineFailed(text, traceback=traceback.format_exc()))
         self._process = None
-        self._host.receive()  # what it said and counted up to its end
-        self._ended(ended)
+        try:
+            self._host.receive()  # what it said and counted up to its end
+        finally:
+            self._ended(ended)
 
     def _how(self, error: Exception) -> Ended:
-        if not alive(self._host.spark):
-            return Ended(error=PipelineFailed("the Spark session is gone; start the pipeline again to go on"))
+        if gone := self._host.jvm.gone_now():
+            return Ended(error=PipelineFailed(gone))
         text = str(error)
         if "cancelled" in text:
             return Ended(how="was cancelled")
@@ -269,20 +285,23 @@ class SparkTenant:
 
     def _why(self) -> str:
         """Asks Spark why the last task failed; it may learn of that a moment after the next one has begun."""
+        nothing: list[str] = []
+        failures = self._host.jvm.ask(self._failures, nothing)
+        return f" ({_short(failures[-1])})" if failures else ""
+
+    def _failures(self) -> list[str]:
         context: Any = self._host.spark.sparkContext
         tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
         until = time.monotonic() + HEARSAY
-        while time.monotonic() < until:
+        found: list[str] = []
+        while not found and time.monotonic() < until:
             stages = [s for job in tracker.getJobIdsForGroup(self._job) for s in tracker.getJobInfo(job).stageIds]
-            found = []
             for stage in stages:
                 tasks = store.taskList(stage, 0, MUCH)
                 errors = (tasks.apply(i).errorMessage() for i in range(tasks.size()))
                 found += [str(error.get()) for error in errors if error.isDefined()]
-            if found:
-                return f" ({_short(found[-1])})"
             time.sleep(HEARSAY / 20)
-        return ""
+        return found
 
     def look(self, status: GroupStatus, task: TaskLife) -> None:
         """Takes the status that the task has written down, if it is a new one of this job."""
@@ -330,8 +349,7 @@ class SparkTenant:
         self._thread.join(GONE)
 
     def _cancel(self) -> None:
-        with contextlib.suppress(Py4JError, OSError):
-            self._host.spark.sparkContext.cancelJobGroup(self._job)
+        self._host.jvm.ask(lambda: self._host.spark.sparkContext.cancelJobGroup(self._job), None)
 
     def tasks(self) -> int:
         """Tasks of its job that run now."""
@@ -342,28 +360,19 @@ class SparkTenant:
 
     def waits_for(self) -> str:
         """Says that Spark has no room, and who has it, or that the task does not start though there is room."""
+        return self._host.jvm.ask(self._no_room, "")
+
+    def _no_room(self) -> str:
         spark = self._host.spark
-        with contextlib.suppress(Py4JError, OSError):
-            there, taken, own = slots_now(spark), busy(spark), self._host.running()
-            if there is not None and taken >= there:
-                has = (
-                    f"Spark has {there} slots; this pipeline has {own} of them, other jobs have {max(taken - own, 0)}"
-                )
-                if taken > own:
-                    return f"{has}. It begins when one of those lets go"
-                return f"{has}. It begins when Spark gets another executor, or an operator of this pipeline is done"
-            if time.monotonic() - self._submitted > LONG:
-                return "Spark has room for it, but its task does not start; Spark's own log may say why"
+        there, taken, own = slots_now(spark), busy(spark), self._host.running()
+        if there is not None and taken >= there:
+            has = f"Spark has {there} slots; this pipeline has {own} of them, other jobs have {max(taken - own, 0)}"
+            if taken > own:
+                return f"{has}. It begins when one of those lets go"
+            return f"{has}. It begins when Spark gets another executor, or an operator of this pipeline is done"
+        if time.monotonic() - self._submitted > LONG:
+            return "Spark has room for it, but its task does not start; Spark's own log may say why"
         return ""
-
-
-def alive(spark: SparkSession) -> bool:
-    """Whether the session can still run jobs; the JVM may be gone without a word."""
-    try:
-        jsc = spark.sparkContext._jsc
-        return jsc is not None and not jsc.sc().isStopped()
-    except (Py4JError, OSError):
-        return False
 
 
 def _living(process: tuple[int, str] | None) -> int | None:

@@ -27,7 +27,8 @@ from logline.runtime.control.settings import StartSettings
 from logline.runtime.control.supervisor import Supervisor
 from logline.runtime.hosts.threads import ThreadHost
 from logline.runtime.lives.instances import Instance
-from logline.spark.host import SparkHost, alive
+from logline.spark.host import SparkHost
+from logline.spark.jvm import alive
 from logline.spark.refusals import refuse
 from logline.spark.room import fit
 from logline.spark.session import session
@@ -96,7 +97,7 @@ class _OnSpark:
         def closing() -> None:
             host.close()
             if self._stop:
-                self._spark.stop()
+                host.jvm.stop()
 
         self.made = True
         return Supervisor(launch.on_hosts(self._grouping, instances, host, ThreadHost(store)), store, lease, closing)

@@ -156,7 +156,7 @@ def _settings(app: str, master: str, cores: int, java: str) -> dict[str, str]:
         "spark.default.parallelism": str(cores),
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')} "
-            f"-Dlogline.spark.log={_cache() / 'spark.log'} {java}"
+            f"-Dlogline.spark.log={_cache() / 'spark.log'} -XX:+ExitOnOutOfMemoryError {java}"
         ).strip(),
     }
     if one_host(master):

@@ -295,6 +295,10 @@ class Supervisor:
         self.phase = "failed"
 
     def _look_around(self) -> None:
+        for host in {id(worker.host): worker.host for worker in self.workers.values()}.values():
+            if why := host.broken():
+                self._fail(PipelineFailed(why))
+                return
         now = time.monotonic()
         away, self._looked = now - self._looked, now
         for worker in self.workers.values():

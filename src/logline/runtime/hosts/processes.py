@@ -59,6 +59,10 @@ class ProcessHost:
             self._line = _ForkLine()
         return ProcessTenant(self._line, begin, hear, ended)
 
+    def broken(self) -> str:
+        """Returns nothing: a fork server that died is started again."""
+        return ""
+
     def close(self) -> None:
         """Ends the fork server, and with it every process that lives."""
         if self._line is not None:

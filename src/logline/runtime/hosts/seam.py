@@ -75,3 +75,6 @@ class Host(Protocol):
         """Begins a life; the first one is number 0. `ended` is called once, on any thread, after the last report.
 
         A host that restarts a process by itself reports `Started` again, with another pid."""
+
+    def broken(self) -> str:
+        """Why no group can live here any more, for people; empty as long as one can. Never waits."""

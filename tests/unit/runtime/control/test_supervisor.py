@@ -52,10 +52,14 @@ class Place:
 
     def __init__(self) -> None:
         self.lives: dict[str, list[Silent]] = {name: [] for name in NAMES}
+        self.why = ""
 
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> Silent:
         self.lives[group.name].append(Silent(hear, ended))
         return self.lives[group.name][-1]
+
+    def broken(self) -> str:
+        return self.why
 
 
 class Scene:
@@ -175,6 +179,14 @@ def test_so_has_one_that_needs_long_to_begin(scene: Scene) -> None:
     life = scene.life()  # type: ignore[unreachable]  # it is reached: to mypy, who was not killed never is
     scene.pass_by(2 * supervisor.BEGIN - 2, "a")
     assert not life.killed
+
+
+def test_a_host_that_is_broken_ends_the_run(scene: Scene) -> None:
+    scene.look()
+    assert scene.supervisor.phase == "running"
+    scene.place.why = "the place is gone: find another one"
+    scene.look()
+    assert (scene.supervisor.phase, scene.supervisor.status().error) == ("failed", scene.place.why)
 
 
 def test_restarts_by_hand_are_no_crashes(scene: Scene) -> None:
