@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+import time
 import types
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -32,6 +33,12 @@ def run(
     close: Annotated[
         bool, typer.Option("--close", help="With --until now: generate windows that are still open, too.")
     ] = False,
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="With --until now: again and again, as in --every 1h.")
+    ] = None,
+    fail_on_errors: Annotated[
+        bool, typer.Option("--fail-on-errors", help="Exit with 3 if errors wait to be retried or dropped.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Refuse a log that has been used.")] = False,
     takeover: Annotated[bool, typer.Option("--takeover", help="Fence off a run that holds the log.")] = False,
     openlineage: Annotated[
@@ -44,12 +51,14 @@ def run(
     logline run sales.py --log lmdb:sales.log
     logline run sales.py:make --log lmdb:sales.log --engine processes
     logline run sales.py --log lmdb:sales.log --until now      read what is there, then end
+    logline run sales.py --log lmdb:sales.log --until now --every 1h
 
     Stopped, failed or killed: the same command goes on from the log. Ctrl-C stops it in order. In a terminal it
     shows how it goes; elsewhere it says so in lines, on stderr.
     """
     if master is not None and engine != "spark":
         raise typer.BadParameter("--master is for --engine spark")
+    pause = _pause(every, until, log)
     _say_log_lines()
     signal.signal(signal.SIGTERM, _terminated)
     from logline.cli.load import load_pipeline
@@ -75,9 +84,32 @@ def run(
         from logline.spark.session import session
 
         settings["spark"] = session(pipeline.name, master=master)
-    with pipeline.start(url, **settings) as run:
-        follow(run, pipeline.name)
-        print(line(pipeline.name, run.status()))
+    while True:
+        began = time.monotonic()
+        with pipeline.start(url, **settings) as run:
+            follow(run, pipeline.name)
+            status = run.status()
+            print(line(pipeline.name, status), flush=True)
+        if pause is None or status.phase == "stopped":
+            break
+        time.sleep(max(began + pause - time.monotonic(), 0.0))
+    if fail_on_errors and status.open_errors:
+        raise typer.Exit(ERRORS_OPEN)
+
+
+ERRORS_OPEN = 3
+"""The exit code of `--fail-on-errors`."""
+
+
+def _pause(every: str | None, until: str, log: str | None) -> float | None:
+    """Seconds between the beginnings of two runs; None for one run."""
+    if every is None:
+        return None
+    if until != "now" or log is None:
+        raise typer.BadParameter("--every is for --until now and a --log: a run goes on where the last one stopped")
+    from logline.graph.durations import duration
+
+    return duration(every).total_seconds()
 
 
 def _refuse_used(url: str) -> None:

@@ -46,6 +46,21 @@ class Status:
     operators: Mapping[str, OperatorStatus]
     error: str = ""
 
+    @property
+    def open_errors(self) -> int:
+        """Events on ports `errors` that wait to be retried or dropped."""
+        return sum(operator.errors for operator in self.operators.values())
+
+    @property
+    def summary(self) -> str:
+        """The phase in words.
+
+        >>> Status("finished", {"enrich": OperatorStatus(errors=3)}).summary
+        'finished, 3 errors open'
+        """
+        count = self.open_errors
+        return f"{self.phase}, {count} error{'s'[: count != 1]} open" if count else self.phase
+
     def table(self) -> pa.Table:
         """The numbers as a table, one row per operator."""
         columns = ("taken", "out", "lag", "open_sets", "in_flight", "restarts", "errors")
@@ -56,7 +71,7 @@ class Status:
     def __str__(self) -> str:
         head = f"{'operator':<20} {'in':>8} {'out':>8} {'lag':>6} {'open':>6} {'flight':>6} {'restarts':>8} "
         head += f"{'errors':>6}"
-        lines = [f"pipeline {self.phase}" + (f": {self.error}" if self.error else ""), head]
+        lines = [f"pipeline {self.summary}" + (f": {self.error}" if self.error else ""), head]
         for name, o in self.operators.items():
             lines.append(
                 f"{name:<20} {o.taken:>8} {o.out:>8} {o.lag:>6} {o.open_sets:>6} "

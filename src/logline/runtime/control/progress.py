@@ -115,7 +115,7 @@ def line(name: str, status: Status) -> str:
     >>> line("sales", Status("running", {"orders": OperatorStatus(out=7), "store": OperatorStatus(taken=5, lag=2)}))
     'sales running: orders 7 out; store 5 in, lag 2'
     """
-    return f"{name} {status.phase}: " + "; ".join(_operator(n, o) for n, o in status.operators.items())
+    return f"{name} {status.summary}: " + "; ".join(_operator(n, o) for n, o in status.operators.items())
 
 
 def _operator(name: str, one: OperatorStatus) -> str:
@@ -130,7 +130,7 @@ def table(name: str, status: Status, rates: dict[str, float], seconds: float) ->
     from rich.table import Table
 
     found = Table(
-        title=f"[bold]{escape(name)}[/bold] {status.phase}, {seconds:.0f} s",
+        title=f"[bold]{escape(name)}[/bold] {status.summary}, {seconds:.0f} s",
         title_justify="left",
         caption=f"[red]{escape(status.error)}[/red]" if status.error else None,
         box=None,
