@@ -36,6 +36,7 @@ from logline.runtime.lives.instances import for_partition
 from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife
 from logline.runtime.messages.reports import End, Failed, Letter, LogLine, Report, Started, StatusReport
 from logline.runtime.messages.wire import NotAMessage, encode
+from logline.spark.fitness import unfit_for
 from logline.spark.respawn import can_fork, respawn
 from logline.spark.watchdog import watched
 from logline.store.address import find_store, no_log
@@ -79,9 +80,12 @@ def commands_box(group: str) -> BoxName:
 
 def outcome_of(order: Order) -> Callable[[Iterable[Any]], Iterator[str]]:
     """The task of a group, for `mapPartitions`."""
-    plain = asdict(order)
+    plain, unfit = asdict(order), unfit_for(order.group)
 
     def logline(records: Iterable[Any]) -> Iterator[str]:
+        if end := unfit():
+            yield end
+            return
         from logline.spark.task import live
 
         yield live(plain, iter(()))
@@ -91,9 +95,12 @@ def outcome_of(order: Order) -> Callable[[Iterable[Any]], Iterator[str]]:
 
 def outcomes_of(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The task of a group that reads the partition of a DataFrame, for `mapInArrow`."""
-    plain = asdict(order)
+    plain, unfit = asdict(order), unfit_for(order.group)
 
     def logline(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if end := unfit():
+            yield pa.record_batch({"outcome": [end]})
+            return
         from logline.spark.task import live
 
         yield pa.record_batch({"outcome": [live(plain, batches)]})
