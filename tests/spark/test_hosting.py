@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -217,6 +218,27 @@ def test_stages_have_the_names_of_operators(spark: SparkSession, tmp_path: Path,
         until(lambda: set(jobs()) >= {f"logline: {name}" for name in run.status().operators})
         spark.sparkContext._jsc.sc().cancelJob(jobs()["logline: sums"])
         until(lambda: "logline: sums (restart 1)" in jobs())
+        allow(tmp_path, EVENTS)
+        assert run.wait(PATIENCE).phase == "finished"
+        check(run)
+
+
+def test_a_restart_is_shown_in_the_ui(spark: SparkSession, tmp_path: Path, log: str) -> None:
+    """As a job of its own, among those that are completed."""
+    jobs = spark.sparkContext._jsc.sc().statusStore()
+
+    def shown() -> list[str]:
+        found = jobs.jobsList(None)
+        told = (found.apply(i).description() for i in range(found.size()))
+        return [str(text.get()) for text in told if text.isDefined()]
+
+    with paced(tmp_path).start(log, spark=spark, durability="process") as run:
+        allow(tmp_path, 10)
+        until(lambda: run.status().operators["sums"].taken >= 10)
+        pid = run.pid("sums")
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: [t for t in shown() if re.fullmatch(r"logline: sums .*: restart 1, lag \d+ events", t)])
         allow(tmp_path, EVENTS)
         assert run.wait(PATIENCE).phase == "finished"
         check(run)

@@ -45,6 +45,8 @@ class Status:
     phase: Phase
     operators: Mapping[str, OperatorStatus]
     error: str = ""
+    ui: str = ""
+    """Where Spark shows the run: the address of its UI. Empty with other engines, or if the session has no UI."""
 
     @property
     def open_errors(self) -> int:
@@ -71,7 +73,9 @@ class Status:
     def __str__(self) -> str:
         head = f"{'operator':<20} {'in':>8} {'out':>8} {'lag':>6} {'open':>6} {'flight':>6} {'restarts':>8} "
         head += f"{'errors':>6}"
-        lines = [f"pipeline {self.summary}" + (f": {self.error}" if self.error else ""), head]
+        lines = [f"pipeline {self.summary}" + (f": {self.error}" if self.error else "")]
+        lines += [f"in Spark's UI: {self.ui}"] if self.ui else []
+        lines.append(head)
         for name, o in self.operators.items():
             lines.append(
                 f"{name:<20} {o.taken:>8} {o.out:>8} {o.lag:>6} {o.open_sets:>6} "

@@ -224,6 +224,8 @@ class SparkTenant:
         """The process that a watchdog was told to kill last."""
         self._submitted = time.monotonic()
         self._seen = 0.0
+        self._lag = 0
+        """Events that its operators had not taken when they told of it last."""
         self._job = f"logline-{host.run}-{group.name}-{life}"
         self._thread = threading.Thread(target=self._run, name=f"logline {group.name}", daemon=True)
 
@@ -279,6 +281,8 @@ class SparkTenant:
                 self._newest = letter.life
                 # A respawner knows how its lives end; where Spark has brought the task back, Spark does.
                 how = "" if first else how or f"died{self._why()} and was brought back by Spark"
+                if not first:
+                    self._show(how)
                 self._hear(Started(pid, how))
             case report:
                 assert_never(report)
@@ -303,6 +307,18 @@ class SparkTenant:
             time.sleep(HEARSAY / 20)
         return found
 
+    def _show(self, how: str) -> None:
+        """Shows a restart in Spark's UI, among the completed jobs. Spark fixes the description of a job when it is
+        submitted, so this is a job of its own; it has no partitions, takes no slot, and nobody waits for it."""
+        context: Any = self._host.spark.sparkContext
+        text = f"logline: {', '.join(self._group.instances)} {how}: restart {self._newest}, lag {self._lag} events"
+
+        def show() -> None:
+            context.setJobDescription(text)  # of this thread's jobs
+            context._jsc.emptyRDD().count()
+
+        self._host.jvm.ask(show, None, patience=0)
+
     def look(self, status: GroupStatus, task: TaskLife) -> None:
         """Takes the status that the task has written down, if it is a new one of this job."""
         if task.life < self._life or status.at == self._seen:
@@ -310,6 +326,7 @@ class SparkTenant:
         self._seen = status.at
         self._process = (status.pid, task.born)
         self._respawner = task.respawner
+        self._lag = sum(operator.lag for operator in status.operators.values())
         if task.life == self._newest:
             self._hear(StatusReport(status.operators, status.quiet))
 

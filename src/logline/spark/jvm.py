@@ -79,7 +79,8 @@ class Jvm:
         found: list[T] = []
 
         def ask() -> None:
-            with contextlib.suppress(Py4JError, PySparkException, OSError):
+            # AttributeError: of a session that was stopped meanwhile, PySpark has no Java object any more.
+            with contextlib.suppress(Py4JError, PySparkException, OSError, AttributeError):
                 found.append(question())
 
         if not self._how:

@@ -100,7 +100,8 @@ class _OnSpark:
                 host.jvm.stop()
 
         self.made = True
-        return Supervisor(launch.on_hosts(self._grouping, instances, host, ThreadHost(store)), store, lease, closing)
+        groups = launch.on_hosts(self._grouping, instances, host, ThreadHost(store))
+        return Supervisor(groups, store, lease, closing, self._spark.sparkContext.uiWebUrl or "")
 
 
 _runs: weakref.WeakSet[Run] = weakref.WeakSet()

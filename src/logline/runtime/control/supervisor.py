@@ -95,13 +95,15 @@ class Supervisor:
         store: Store,
         lease: Lease | None = None,
         closing: Callable[[], None] = lambda: None,
+        ui: str = "",
     ) -> None:
-        """`closing` is called when no life is left."""
+        """`closing` is called when no life is left; `ui` is where the hosts show their lives."""
         self.store = store
         self.lease = lease
         self.phase: Phase = "running"
         self.error: PipelineFailed | None = None
         self._closing = closing
+        self._ui = ui
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stop_asked = False
         self._swept = 0.0
@@ -165,7 +167,7 @@ class Supervisor:
             for name in worker.group.instances:
                 known = worker.status.get(str(name), OperatorStatus())
                 operators[str(name)] = replace(known, restarts=worker.restarts)
-        return Status(self.phase, operators, str(self.error).splitlines()[0] if self.error else "")
+        return Status(self.phase, operators, str(self.error).splitlines()[0] if self.error else "", self._ui)
 
     # ---- the loop -------------------------------------------------------------------------------------
 

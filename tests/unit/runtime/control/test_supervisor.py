@@ -189,6 +189,13 @@ def test_a_host_that_is_broken_ends_the_run(scene: Scene) -> None:
     assert (scene.supervisor.phase, scene.supervisor.status().error) == ("failed", scene.place.why)
 
 
+def test_where_the_hosts_show_their_lives(scene: Scene) -> None:
+    """Spark's UI; other hosts have none."""
+    shown = Supervisor([], scene.store, ui="http://spark:4040").status()
+    assert str(shown).splitlines()[:2] == ["pipeline running", "in Spark's UI: http://spark:4040"]
+    assert "UI" not in str(scene.supervisor.status())
+
+
 def test_restarts_by_hand_are_no_crashes(scene: Scene) -> None:
     for number in range(Supervisor.crashes + 1):
         life = scene.life()
