@@ -22,6 +22,7 @@ from logline.testing.sim.runs import ALL_POINTS
 ROOT = Path(__file__).parents[2]
 LIMITS = Limits()
 MIB = 1 << 20
+PAUSES = [LIMITS.write_retry.delay(tries) / 1_000_000 for tries in (1, 2)]
 
 
 def _default(kind: type, name: str) -> object:
@@ -40,6 +41,9 @@ SAID = {
         f"has grown by {LIMITS.collect_events} events",
         f"While a receiver is {LIMITS.port_bytes // MIB} MiB behind",
         f"costs the inline engine's look around, {'a second' if POLL == 1_000_000 else POLL} at most",
+    ],
+    "docs/options.md": [
+        f"a write {LIMITS.write_retry.attempts} times, the pauses {PAUSES[0]:g} s, {PAUSES[1]:g} s",
     ],
     "docs/spark.md": [
         f"the log says so after {PATIENCE:.0f} seconds, and again after {2 * PATIENCE:.0f}, {4 * PATIENCE:.0f}",
