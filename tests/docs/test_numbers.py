@@ -45,6 +45,8 @@ SAID = {
     "docs/options.md": [
         f"a write {LIMITS.write_retry.attempts} times, the pauses {PAUSES[0]:g} s, {PAUSES[1]:g} s",
     ],
+    "docs/coming-from.md": [f"after {Supervisor.crashes} deaths in a row the run ends"],
+    "docs/papers.md": [f"bytes in the log, {LIMITS.port_bytes // MIB} MiB a port"],
     "docs/spark.md": [
         f"the log says so after {PATIENCE:.0f} seconds, and again after {2 * PATIENCE:.0f}, {4 * PATIENCE:.0f}",
         f"after {Supervisor.silence:.0f} s without a report",
