@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+import logline as ll
 from logline.engine import actions, stimuli
 from logline.runtime.messages import commands, forks, notes, reports
 from logline.runtime.messages.wire import Message
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TODAY = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+"""Pages that say how it is. The changelog and the records of decisions also say how it was."""
 IDS = [str(path.relative_to(ROOT)) for path in PAGES]
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -52,6 +55,21 @@ def test_files_that_are_named_exist(page: Path) -> None:
     places = [ROOT / folder for folder in folders]
     named = _FILE.findall(page.read_text(encoding="utf-8"))
     assert [name for name in named if not any((place / name).exists() for place in places)] == []
+
+
+@pytest.mark.parametrize("page", TODAY, ids=lambda page: str(page.relative_to(ROOT)))
+def test_public_names_that_are_named_exist(page: Path) -> None:
+    """`Log.backward`, `ctx.call`, `ll.sinks.call`: an attribute, or one that is declared and set later."""
+    public = {name: getattr(ll, name) for name in ("Pipeline", "Stream", "Run", "Log", "Operator", "Source", "Sink")}
+    missing = []
+    for first, rest in re.findall(r"`(\w+)\.([\w.]+)", page.read_text(encoding="utf-8")):
+        found: object = {**public, "ll": ll, "ctx": ll.Context}.get(first)
+        for part in rest.rstrip(".").split(".") if found is not None else ():
+            if not hasattr(found, part) and part not in getattr(found, "__annotations__", {}):
+                missing.append(f"{first}.{rest}")
+                break
+            found = getattr(found, part, None)
+    assert missing == []
 
 
 @pytest.mark.parametrize(
