@@ -22,10 +22,9 @@ from logline.engine import stimuli as on
 from logline.engine.error_resolution import drop_step, retry_step
 from logline.engine.image import Image
 from logline.engine.moments import Moment, Monotonic, Wall
-from logline.engine.reopening import must_reopen, reopen_step
 from logline.engine.step import Step
 from logline.errors import Collected, LogError, LoglineError
-from logline.names import ERRORS, BellName, ChannelName, InstanceName, Ssn
+from logline.names import ERRORS, BellName, InstanceName, Ssn
 from logline.runtime.lives.driver import Hooks, LifeDriver, live
 from logline.runtime.lives.generation import AsyncRunner
 from logline.runtime.lives.instances import Instance, for_partition, next_partition
@@ -35,6 +34,7 @@ from logline.store.channels import HandOver
 from logline.store.memory import MemoryStore
 from logline.testing.sim.checks import Checks
 from logline.testing.sim.outside import PaidService, Violation
+from logline.testing.sim.reopening import Reopening
 
 Point = tuple[str, str]
 """A kind of action and a side: ("Commit", "after")."""
@@ -189,19 +189,20 @@ class World:
         self._late: list[Callable[[], object]] = []
         self._setter = Random(seed + 2)
         """Whoever sets the wall clock."""
-        self._user = Random(seed + 1)
+        self.user = Random(seed + 1)
         """Whoever looks at errors, or stops a life; with chance of its own, so that a schedule without stays what it
         is."""
+        self.reopening = Reopening(self)
         self.reopenings = Random(f"reopenings {seed}").choice((0, 0, 1, 2)) if reopen else 0
         for name in instances:
-            actor = self._spawn(name)
+            actor = self.spawn(name)
             if self.faults.late_start and self.rnd.random() < self.faults.late_start:
                 actor.paused = True
                 self.counts["late start"] += 1
 
     # ---- lives ----------------------------------------------------------------------------------------
 
-    def _spawn(self, name: InstanceName) -> Actor:
+    def spawn(self, name: InstanceName) -> Actor:
         instance = self.instances[name]
         if instance.source is not None and instance.source.apart:
             instance = for_partition(instance, next_partition(instance, self.store))
@@ -221,7 +222,7 @@ class World:
         self.newest[name] = actor
         return actor
 
-    def _kill(self, actor: Actor, *, restart: bool = True) -> None:
+    def kill(self, actor: Actor, *, restart: bool = True) -> None:
         if not actor.alive:
             return
         self.counts["crash"] += 1
@@ -231,7 +232,7 @@ class World:
         for action in actor.driver.todo:  # a write may be on its way when its process dies
             self._maybe_late(actor, action)
         if restart and self.newest[actor.name] is actor:
-            self._spawn(actor.name)
+            self.spawn(actor.name)
 
     def _maybe_late(self, actor: Actor, action: do.Action) -> None:
         """The writes that a process has begun when it dies may still take effect, all of them or some."""
@@ -255,7 +256,7 @@ class World:
             if self.newest[actor.name] is actor:  # else another life has been begun, which looks for itself
                 self.finished.add(actor.name)
         elif why in ("handed", "stopped") and self.newest[actor.name] is actor:
-            self._spawn(actor.name)
+            self.spawn(actor.name)
         elif why == "fenced" and self.newest[actor.name] is actor:
             raise Violation(f"FENCED the newest life of {actor.name}")
 
@@ -266,7 +267,7 @@ class World:
         wake up and the last checks are made."""
         self._until_all_left()
         for _ in range(self.reopenings):
-            self._grow()
+            self.reopening.grow()
             self._until_all_left()
         self._aftermath()
         self.checks.at_end()
@@ -286,10 +287,10 @@ class World:
             return
         if rnd.random() < 0.01:
             self._sweep()
-        if self.checks.errors and self._user.random() < 0.03:
-            self._resolve_error(*self._user.choice(sorted(self.checks.errors)))
-        if self.faults.stop and self._user.random() < self.faults.stop:
-            self._stop(self._user.choice(self.actors))
+        if self.checks.errors and self.user.random() < 0.03:
+            self._resolve_error(*self.user.choice(sorted(self.checks.errors)))
+        if self.faults.stop and self.user.random() < self.faults.stop:
+            self._stop(self.user.choice(self.actors))
         if self.faults.set_clock and self._setter.random() < self.faults.set_clock:
             self._set_clock()
         awake = [a for a in self.actors if not a.paused and a.busy]
@@ -351,7 +352,7 @@ class World:
         faults, rnd = self.faults, self.rnd
         if index in faults.kill_at:
             self.kills[kind, side] += 1
-            self._kill(actor)
+            self.kill(actor)
             return True
         if faults.budget <= 0:
             return False
@@ -363,7 +364,7 @@ class World:
                 return False
             if victim is actor:
                 self.kills[kind, side] += 1
-            self._kill(victim)
+            self.kill(victim)
             return not actor.alive
         if dice < faults.crash + faults.zombie:
             faults.budget -= 1
@@ -373,7 +374,7 @@ class World:
             self.counts["all at once"] += 1
             self.kills[kind, side] += 1
             for other in list(self.actors):
-                self._kill(other)
+                self.kill(other)
             return True
         return False
 
@@ -384,7 +385,7 @@ class World:
         actor.dismissed = True
         actor.paused = self.rnd.random() < 0.5
         self.counts["zombie paused" if actor.paused else "zombie"] += 1
-        self._spawn(actor.name)
+        self.spawn(actor.name)
         sleeping = [a for a in self.actors if a.paused]
         if sleeping and self.rnd.random() < 0.5:
             self.rnd.choice(sleeping).paused = False
@@ -393,7 +394,7 @@ class World:
         """At once, or it drains, and is told to stop when nothing moves any more."""
         if self.faults.budget > 0 and not actor.life.machine.stopping:
             self.faults.budget -= 1
-            actor.driver.arrive(on.Command("drain" if self._user.random() < 0.5 else "stop"))
+            actor.driver.arrive(on.Command("drain" if self.user.random() < 0.5 else "stop"))
 
     def _land(self) -> None:
         self._late.pop(int(self.rnd.random() * len(self._late)))()
@@ -423,7 +424,7 @@ class World:
 
         They look before they claim, as `runtime/control/error_resolution.py` does, and most see that an error is on
         its way already. If all of them claimed, a set that takes longer than they wait would never be done."""
-        reader, retry = self.store.read(name), self._user.random() < 0.7
+        reader, retry = self.store.read(name), self.user.random() < 0.7
         spec = self.instances[name].spec
         try:
             (error,) = reader.pick(ERRORS, [ssn])
@@ -433,7 +434,7 @@ class World:
         def change(image: Image) -> Step:
             return retry_step(image, spec, error) if retry else drop_step(image, name, error)
 
-        if self._user.random() < 0.9:
+        if self.user.random() < 0.9:
             try:
                 if change(reader.image()).empty:
                     self.counts["asked in vain"] += 1
@@ -448,17 +449,17 @@ class World:
         except LogError:
             self.counts["can't be retried"] += 1
         else:
-            if not step.empty and self._user.random() < 0.9:
+            if not step.empty and self.user.random() < 0.9:
                 step.number = journal.image.commits + 1
                 journal.commit(step)
                 self.counts["retried" if retry else "dropped"] += 1
                 self.checks.resolved(name, ssn, retried=retry, at_once=ssn in step.errors.resolved)
                 self.checks.after_commit(name)
-        self._begin_again(name)
+        self.begin_again(name)
         if step.reopened and not self.store.read(name).image().ended:
-            self._reopen_after(name)
+            self.reopening.after(name)
 
-    def _begin_again(self, name: InstanceName) -> None:
+    def begin_again(self, name: InstanceName) -> None:
         """A claim has fenced the life of an instance off: the supervisor begins another one."""
         if name in self.finished and self.store.read(name).image().left:
             return
@@ -466,53 +467,7 @@ class World:
         actor = self.newest[name]
         if not actor.alive or actor.life.journal is not None:  # else its claim is yet to come
             actor.dismissed = True
-            self._spawn(name)
-
-    # ---- ends that are taken back (R11') -----------------------------------------------------------------
-
-    def _grow(self) -> None:
-        """All have left, and there is more to read; or somebody only looks."""
-        sources = [name for name, instance in self.instances.items() if instance.source is not None]
-        for name in self._user.sample(sources, self._user.randint(1, len(sources))):
-            self.instances[name].source.grow(self._user)  # type: ignore[union-attr]
-            self._reopen(name, always=True)
-            self._reopen_after(name)
-
-    def _reopen_after(self, first: InstanceName) -> None:
-        """The holder of the lease takes back the ends of all that is downstream of an instance, each under a claim.
-        Some die half way: the next run finishes it, as the log says, and begins all lives anew."""
-        down = {first}
-        for name, instance in self.instances.items():  # in the order of the graph
-            if any(channel.sender in down for channel in instance.spec.inputs):
-                if self._user.random() < 0.1:
-                    self._finish_reopening()
-                    return
-                down.add(name)
-                self._reopen(name, always=False)
-
-    def _finish_reopening(self) -> None:
-        self.counts["reopening finished later"] += 1
-        for actor in [actor for actor in self.actors if self.newest[actor.name] is actor]:
-            self._kill(actor, restart=False)
-        for name, instance in self.instances.items():
-            if must_reopen(self.store.read(name).image(), instance.spec, self._heads(instance)):
-                self._reopen(name, always=False)
-            elif name not in self.finished and not self.newest[name].alive:
-                self._spawn(name)
-
-    def _heads(self, instance: Instance) -> dict[ChannelName, Ssn]:
-        return {c.name: self.store.read(c.sender).head(c.out).last for c in instance.spec.inputs}
-
-    def _reopen(self, name: InstanceName, *, always: bool) -> None:
-        instance, journal = self.instances[name], self.store.claim(name)
-        if always or must_reopen(journal.image, instance.spec, self._heads(instance)):
-            step = reopen_step(journal.image, instance.spec)
-            if not step.empty:
-                step.number = journal.image.commits + 1
-                journal.commit(step)
-                self.counts["reopened"] += 1
-                self.checks.after_commit(name)
-        self._begin_again(name)
+            self.spawn(name)
 
     # ---- time -----------------------------------------------------------------------------------------
 
