@@ -1,4 +1,4 @@
-"""Breaks Logline on purpose: every patch in this folder is one broken rule, and a test must notice each of them.
+"""Breaks Logline on purpose: every patch in this folder is one slip, and a test must notice each of them.
 
     python tests/mutants/run.py                     all of them, with a table of what caught which
     python tests/mutants/run.py --only R05 --jobs 1 those whose name begins like this
@@ -8,8 +8,9 @@ A patch is applied to a throwaway copy of the tree. The checks go from the faste
 a check that hangs has failed too. At the end the checks that caught something run once on the unbroken tree: one
 that fails there as well has caught nothing. Exit code 1 if a mutant survives or a patch does not apply.
 
-A patch begins with a line `# R5: what is broken -> what comes of it`. Hunks are small (one line of context), so
-that they survive changes nearby; one that no longer applies is to be made anew, not dropped.
+A patch begins with a line `# R5: what is broken -> what comes of it`, or with one of `LAYERS` instead of a rule: the
+simulator does not see what is around the engine, which has tests of its own. Hunks are small (one line of context),
+so that they survive changes nearby; one that no longer applies is to be made anew, not dropped.
 """
 
 from __future__ import annotations
@@ -79,6 +80,34 @@ CHECKS = (
     Check("tests", _pytest("tests/protocol/test_crash_points.py"), 400),
 )
 
+LAYERS = {
+    "runtime": (
+        "tests/unit/runtime/lives/test_suspects.py",
+        "tests/unit/runtime/lives/test_copies.py",
+        "tests/unit/runtime/hosts/test_pipes.py",
+        "tests/unit/runtime/lives/test_reading.py",
+    ),
+    "supervision": ("tests/unit/runtime/control/test_supervisor.py", "tests/unit/runtime/control/test_closing.py"),
+    "payloads": (
+        "tests/unit/runtime/lives/test_payloads.py",
+        "tests/unit/runtime/lives/test_reused_memory.py",
+        "tests/unit/operators/test_window.py",
+    ),
+    "operators": ("tests/unit/operators",),
+    "connectors": ("tests/unit/connectors",),
+    "lineage": (
+        "tests/unit/lineage/test_records.py",
+        "tests/unit/lineage/test_sql.py",
+        "tests/unit/lineage/test_queries.py",
+    ),
+    "spark": (
+        "tests/unit/spark/test_settings.py",
+        "tests/unit/spark/test_watchdog.py",
+        "tests/unit/spark/test_respawn.py",
+    ),
+}
+"""What is around the engine, and the tests that see it."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -95,11 +124,17 @@ class Verdict:
 
 
 def headline(patch: Path) -> tuple[str, str]:
-    """The rule that a patch breaks, and how."""
-    found = re.match(r"# (R\d+'?): (.+)", patch.read_text().splitlines()[0])
-    if found is None:
+    """The rule that a patch breaks, or the layer, and how."""
+    found = re.match(r"# (R\d+'?|[a-z]+): (.+)", patch.read_text().splitlines()[0])
+    if found is None or (found[1].islower() and found[1] not in LAYERS):
         raise SystemExit(f"{patch.name}: the first line must be '# R5: what is broken -> what comes of it'")
     return found[1], found[2]
+
+
+def checks_for(patch: Path) -> tuple[Check, ...]:
+    """The checks that could notice it."""
+    layer, _ = headline(patch)
+    return (CHECKS[0], Check("tests", _pytest(*LAYERS[layer]), 240)) if layer in LAYERS else CHECKS
 
 
 def copy_tree(source: Path, copy: Path) -> None:
@@ -111,7 +146,7 @@ def copy_tree(source: Path, copy: Path) -> None:
             shutil.copy2(source / name, copy / name)
 
 
-def judge(tree: Path, patch: Path | None, checks: tuple[Check, ...] = CHECKS) -> Verdict:
+def judge(tree: Path, patch: Path | None, checks: tuple[Check, ...] | None = None) -> Verdict:
     """Runs the checks on a copy of the tree, broken by the patch, until one fails."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder).resolve()
@@ -124,7 +159,7 @@ def judge(tree: Path, patch: Path | None, checks: tuple[Check, ...] = CHECKS) ->
             )
             if applied.returncode:
                 return Verdict(patch, None, f"does not apply: {applied.stderr.strip().splitlines()[0]}")
-        for check in checks:
+        for check in checks if checks is not None else checks_for(patch) if patch is not None else CHECKS:
             failed = _failure(check, copy)
             if failed is not None:
                 return Verdict(patch or HERE, check, failed)
@@ -174,10 +209,10 @@ def table(verdicts: list[Verdict], *, markdown: bool) -> str:
     """Mutant, rule, what is broken, what caught it."""
     rows = [(v.patch.stem, *headline(v.patch), v.text) for v in verdicts]
     if markdown:
-        head = ["| mutant | rule | what is broken | caught by |", "|---|---|---|---|"]
+        head = ["| mutant | rule or layer | what is broken | caught by |", "|---|---|---|---|"]
         return "\n".join([*head, *(f"| `{name}` | {rule} | {what} | {by} |" for name, rule, what, by in rows)])
     width = max(len(name) for name, *_ in rows)
-    return "\n".join(f"{name:<{width}}  {rule:<3}  {by}" for name, rule, _, by in rows)
+    return "\n".join(f"{name:<{width}}  {rule:<11}  {by}" for name, rule, _, by in rows)
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from tests.waiting import PATIENCE
 
 from logline.runtime.messages.commands import KillProcess
 from logline.runtime.messages.wire import encode
-from logline.spark.watchdog import orders_box
+from logline.spark.watchdog import _obey, orders_box
 from logline.store.lmdb.environment import started
 from logline.store.lmdb.folder import LmdbStore
 
@@ -75,3 +76,10 @@ def test_it_ends_with_its_task(tmp_path: Path) -> None:
     watchdog, *after = ran.stdout.split()
     assert after == []
     assert not alive(int(watchdog))
+
+
+def test_a_process_that_has_the_id_of_another_by_now_is_left_alone() -> None:
+    child = subprocess.Popen(["sleep", "1000"])
+    _obey(KillProcess(child.pid, "1"), os.getpid())
+    child.terminate()  # what comes first counts
+    assert child.wait(PATIENCE) == -signal.SIGTERM

@@ -12,10 +12,10 @@ from logline.engine.spec import InstanceSpec
 from logline.engine.step import Step
 from logline.names import OUT, InstanceName, Serial, Ssn
 from logline.runtime.control import supervisor
-from logline.runtime.control.supervisor import LONGEST, Supervisor
+from logline.runtime.control.supervisor import LONGEST, Supervisor, back_off
 from logline.runtime.hosts.seam import Ended, Group, Hear
 from logline.runtime.lives.suspects import pardon, watch
-from logline.runtime.messages.commands import WorkerCommand
+from logline.runtime.messages.commands import Drain, Stop, WorkerCommand
 from logline.runtime.messages.reports import LogLine, Started, StatusReport
 from logline.store.memory import MemoryStore
 
@@ -32,8 +32,10 @@ class Silent:
         self.hear = hear
         self.ended = ended
         self.killed = False
+        self.told: list[WorkerCommand] = []
 
-    def tell(self, command: WorkerCommand) -> None: ...
+    def tell(self, command: WorkerCommand) -> None:
+        self.told.append(command)
 
     def kill(self) -> None:
         self.killed = True
@@ -69,7 +71,7 @@ class Scene:
         self.now = 0.0
         self.place = Place()
         self.store = MemoryStore()
-        specs = [InstanceSpec(InstanceName(name), ports={OUT: ()}) for name in NAMES]
+        specs = [InstanceSpec(InstanceName(name), ports={OUT: ()}, on_error="divert") for name in NAMES]
         groups = [Group(spec.name, {spec.name: SimpleNamespace(spec=spec)}) for spec in specs]  # type: ignore[dict-item]
         self.journal = self.store.claim(InstanceName("a"))
         self.events = 0
@@ -149,10 +151,9 @@ def test_while_the_driver_was_suspended_nobody_was_silent(scene: Scene, heard: b
             scene.life(name).hear(STATUS)
     scene.look()  # or what they have said meanwhile is still on its way
     scene.pass_by(Supervisor.silence - 1, *NAMES)
-    assert not scene.life("a").killed
+    assert [len(lives) for lives in scene.place.lives.values()] == [1, 1]
     scene.pass_by(2, "a")
-    assert scene.place.lives["a"][0].killed
-    assert not scene.life("b").killed
+    assert [scene.place.lives[name][0].killed for name in NAMES] == [True, False]
 
 
 def test_one_that_gets_nowhere_has_longer_each_time_and_then_it_is_over(scene: Scene) -> None:
@@ -228,3 +229,63 @@ def test_no_set_is_blamed_for_a_restart_by_hand() -> None:
     first.begin(Serial(1), "one", "one")
     pardon(store, [spec])
     assert not watch(store, [spec], 2)[spec.name].alone
+
+
+def test_the_supervisor_pardons_the_set_of_a_life_that_it_kills_for_a_restart(scene: Scene) -> None:
+    name = InstanceName("a")
+    specs = [scene.supervisor.workers["a"].group.instances[name].spec]
+    watch(scene.store, specs, 1)[name].begin(Serial(1), "one", "one")
+    scene.supervisor.restart(name, lambda: None)
+    scene.look()
+    assert not watch(scene.store, specs, 2)[name].alone
+
+
+def test_what_a_life_says_that_is_over_is_not_heard(scene: Scene) -> None:
+    """Else nobody would notice that the next one hangs."""
+    first = scene.life()
+    first.hear(Started(1))
+    first.ended(Ended(how="died"))
+    scene.look()
+    second = scene.life()
+    assert second is not first
+    second.hear(Started(1))
+    scene.look()
+    for _ in range(round(Supervisor.silence) + 2):
+        first.hear(STATUS)
+        scene.pass_by(1, "a")
+    assert second.killed
+
+
+def test_the_end_of_a_life_that_is_over_is_not_that_of_the_next_one(scene: Scene) -> None:
+    first = scene.life()
+    first.ended(Ended(how="died"))
+    scene.look()
+    second = scene.life()
+    first.ended(Ended(how="died"))
+    scene.look()
+    assert scene.life() is second and not second.killed
+
+
+def test_one_that_dies_at_once_is_not_started_again_at_once(scene: Scene) -> None:
+    """The first two deaths cost nothing."""
+    for deaths in range(1, 6):
+        life = scene.life()
+        life.ended(Ended(how="died"))
+        scene.look()
+        if back_off(deaths):
+            assert scene.life() is life
+            scene.now += back_off(deaths)
+            scene.look()
+        assert scene.life() is not life
+
+
+def test_a_drain_ends_when_all_have_said_twice_that_they_rest(scene: Scene) -> None:
+    """A report is old when it comes: who was quiet then may have taken something since."""
+    scene.supervisor.command("drain")
+    scene.look()
+    assert scene.life().told == [Drain()]
+    for wanted in ([Drain()], [Drain(), Stop()]):
+        for name in NAMES:
+            scene.life(name).hear(StatusReport({}, quiet=True))
+        scene.look()
+        assert scene.life().told == wanted

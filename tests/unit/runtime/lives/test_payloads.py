@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import logline as ll
-from logline.names import OperatorName
+from logline.names import IN, OperatorName
+from logline.runtime.lives import payloads as module
 from logline.runtime.lives.payloads import HEADER, ArrowPayloads, row_bytes
 
 
@@ -86,3 +88,58 @@ def test_a_copy_is_equal(kind: pa.DataType) -> None:
     made = ArrowPayloads(p.graph().nodes[OperatorName("own")]).made("set", batch, ())
     assert made.payload.equals(batch)
     assert made.payload is not batch
+
+
+def test_a_slice_of_texts_counts_for_its_own() -> None:
+    batch = pa.record_batch({"s": ["x" * 1000] * 100})
+    assert payloads(batch.schema).read(batch.slice(50, 1)).nbytes < 2000
+
+
+def test_no_more_than_a_batch_holds_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_JOINED", 2500)
+    batches = [pa.record_batch({"s": [text * 1000]}) for text in "abcde"]
+    found = payloads(batches[0].schema).chunk(batches, 1000)
+    assert [batch.num_rows for batch in found] == [2, 2, 1]
+    assert [text[0] for batch in found for text in batch["s"].to_pylist()] == list("abcde")
+
+
+class Reusing(ll.Operator[pa.RecordBatch, None]):
+    """Its memory may be filled again."""
+
+    time = {"in": "at"}  # noqa: RUF012
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, ll.SchemaLike]:
+        return {"out": self.schema}
+
+    def generate(self, inset: object, acc: pa.RecordBatch, ctx: object) -> Iterator[pa.RecordBatch]:
+        yield acc
+
+
+def reusing(schema: pa.Schema) -> ArrowPayloads:
+    p = ll.Pipeline("reusing")
+    at = pa.RecordBatch.from_pylist([], pa.schema({"at": pa.timestamp("ns")}))
+    p.source("times", ll.sources.batches([at])).apply("reuse", Reusing(schema))
+    return ArrowPayloads(p.graph().nodes[OperatorName("reuse")])
+
+
+@pytest.mark.parametrize("rows", [3, 1000])
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_what_was_put_out_does_not_change_with_the_authors_memory(rows: int, dictionary: bool) -> None:
+    memory = np.arange(rows, dtype="int64")
+    column = pa.array(memory)
+    if dictionary:
+        column = pa.DictionaryArray.from_arrays(pa.array(range(rows), pa.int32()), column)
+    batch = pa.record_batch({"v": column})
+    made = reusing(batch.schema).made("set", batch, ())
+    memory[:] = -1
+    assert made.payload["v"].to_pylist() == list(range(rows))
+
+
+@pytest.mark.parametrize(("nanoseconds", "micros"), [(1999, 1), (2000, 2), (-1, -1), (-1000, -1)])
+def test_a_time_is_never_later_than_its_record(nanoseconds: int, micros: int) -> None:
+    """A window must not close early."""
+    batch = pa.record_batch({"at": pa.array([nanoseconds, None], pa.timestamp("ns"))})
+    assert reusing(batch.schema).greatest_time(IN, batch) == micros
