@@ -94,7 +94,7 @@ LAYERS = {
         "tests/unit/operators/test_window.py",
     ),
     "operators": ("tests/unit/operators",),
-    "connectors": ("tests/unit/connectors",),
+    "connectors": ("tests/conformance/test_connectors.py", "tests/unit/connectors"),
     "lineage": (
         "tests/unit/lineage/test_records.py",
         "tests/unit/lineage/test_sql.py",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from logline.errors import DefinitionError, SchemaError, a_kind
+from logline.errors import ConnectorError, DefinitionError, SchemaError, a_kind
 from logline.graph.connector import Source
 from logline.graph.functions import check_takes
 from logline.graph.operator import SchemaLike, Tabular, is_tabular
@@ -62,7 +62,14 @@ class Batches(Source):
     def read(self, partition: str, offset: Any) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Goes on after the first `offset` tables."""
         done = 0 if offset is None else int(offset)
-        for number, table in enumerate(islice(self._tables(), done, None), start=done + 1):
+        tables = iter(self._tables())
+        there = sum(1 for _ in islice(tables, done))
+        if there < done:  # else this would be taken for the end, and nobody would know
+            raise ConnectorError(
+                f"{self.describe(partition)}: {done} tables were read before, and now there are {there}: give the "
+                "same ones again, with new ones after them at most, or begin with a fresh log"
+            )
+        for number, table in enumerate(tables, start=done + 1):
             yield self._batch(table), number
 
     def describe(self, partition: str) -> str:
