@@ -1,4 +1,4 @@
-"""Sources: batches at hand, Parquet files, a Spark DataFrame.
+"""Sources: batches at hand, files (Parquet, CSV, JSON lines), a Spark DataFrame.
 
 >>> source = batches([pa.table({"id": [1, 2]}), pa.table({"id": [3]})])
 >>> [(batch.num_rows, offset) for batch, offset in source.read("0", None)]
@@ -24,6 +24,8 @@ from logline.graph.schemas import to_batches, to_table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from logline.connectors.csv_source import CsvSource
+    from logline.connectors.json_source import JsonSource
     from logline.connectors.parquet_source import ParquetSource
     from logline.spark.source import FrameSource
 
@@ -116,6 +118,53 @@ def parquet(path: str | os.PathLike[str], *, schema: SchemaLike | None = None) -
     from logline.connectors.parquet_source import ParquetSource
 
     return ParquetSource(path, schema)
+
+
+def csv(
+    path: str | os.PathLike[str],
+    *,
+    schema: SchemaLike | None = None,
+    names: Sequence[str] | None = None,
+    delimiter: str = ",",
+    quote: str | None = '"',
+    nulls: Sequence[str] = ("",),
+    encoding: str = "utf-8",
+) -> CsvSource:
+    """A source of CSV files: one file, the `*.csv` files of a folder (also `.gz`, `.bz2`, `.zst`), or a pattern.
+
+    It reads them as `parquet` does. The first line of a file has the names of its columns, unless `names` gives
+    them. Without `schema` the first rows of the first file tell the types. A field of `nulls` is null, unless it is
+    quoted. `quote=None`: nothing is quoted. A row that can't be read fails the run with its file and line.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "a.csv").write_text("id;name\\n1;tea\\n2;\\n")
+    ...     source = csv(folder, schema="id long, name string", delimiter=";")
+    ...     [batch.to_pylist() for name in source.partitions() for batch, _ in source.read(name, None)]
+    [[{'id': 1, 'name': 'tea'}, {'id': 2, 'name': None}]]
+    """
+    from logline.connectors.csv_source import CsvSource
+
+    return CsvSource(path, schema, names=names, delimiter=delimiter, quote=quote, nulls=nulls, encoding=encoding)
+
+
+def json(path: str | os.PathLike[str], *, schema: SchemaLike | None = None) -> JsonSource:
+    """A source of JSON lines: one file, the `*.jsonl`, `*.ndjson` and `*.json` files of a folder (also `.gz`, `.bz2`,
+    `.zst`), or a pattern.
+
+    It reads them as `parquet` does. Each line is an object. A key that is missing is null; one that is not in the
+    schema fails the run, with its file and line. Without `schema` the first rows of the first file tell it.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "a.jsonl").write_text('{"id": 1, "name": "tea"}\\n{"id": 2}\\n')
+    ...     source = json(folder)
+    ...     [batch.to_pylist() for name in source.partitions() for batch, _ in source.read(name, None)]
+    [[{'id': 1, 'name': 'tea'}, {'id': 2, 'name': None}]]
+    """
+    from logline.connectors.json_source import JsonSource
+
+    return JsonSource(path, schema)
 
 
 def spark(frame: DataFrame) -> FrameSource:
