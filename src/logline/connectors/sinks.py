@@ -1,4 +1,4 @@
-"""Sinks: the log itself, a function, a folder of Parquet files.
+"""Sinks: the log itself, a function, a folder of Parquet files, a table of SQLite.
 
 >>> kept = collect()
 >>> kept.open("log/store/out")
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -26,6 +26,7 @@ from logline.graph.functions import check_takes
 
 if TYPE_CHECKING:
     from logline.connectors.parquet_sink import Compression, ParquetSink
+    from logline.connectors.sqlite_sink import SqliteSink, SqlMode
 
 WriteFn = Callable[[pa.RecordBatch, int, str], object]
 
@@ -151,3 +152,34 @@ def parquet(path: str | os.PathLike[str], *, compression: Compression = "zstd") 
     from logline.connectors.parquet_sink import ParquetSink
 
     return ParquetSink(path, compression)
+
+
+def sqlite(
+    path: str | os.PathLike[str],
+    table: str,
+    *,
+    mode: SqlMode = "append",
+    key: str | Sequence[str] | None = None,
+) -> SqliteSink:
+    """A sink that writes the rows to a table of an SQLite database, each exactly once.
+
+    Each event is one transaction, with its position in the table `_logline_positions`. The table is made from the
+    columns of the first event if it is not there. `mode="upsert"`: a row takes the place of the one with the same
+    `key`, a column or several.
+
+    >>> import sqlite3, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     sink = sqlite(f"{folder}/shop.db", "stock", mode="upsert", key="item")
+    ...     sink.open("log/store/out")
+    ...     sink.write(pa.record_batch({"item": ["tea", "jam"], "left": [4, 7]}), 1, "log/store/out/1")
+    ...     sink.write(pa.record_batch({"item": ["tea"], "left": [3]}), 2, "log/store/out/2")
+    ...     sink.write(pa.record_batch({"item": ["tea", "jam"], "left": [4, 7]}), 1, "log/store/out/1")  # once more
+    ...     sink.close()
+    ...     db = sqlite3.connect(f"{folder}/shop.db")
+    ...     db.execute("select * from stock order by item").fetchall()
+    ...     db.close()
+    [('jam', 7), ('tea', 3)]
+    """
+    from logline.connectors.sqlite_sink import SqliteSink
+
+    return SqliteSink(path, table, mode, key)

@@ -73,6 +73,10 @@ def files(folder: Path) -> ll.Sink:
     return ll.sinks.parquet(folder / "files")
 
 
+def ready_made(folder: Path) -> ll.Sink:
+    return ll.sinks.sqlite(folder / "table.db", "rows")
+
+
 def rows(folder: Path) -> list[int]:
     if (folder / "files").exists():
         return sorted(pq.read_table(folder / "files")["n"].to_pylist())
@@ -91,7 +95,7 @@ def write(folder: Path, sink: Callable[[Path], ll.Sink], upto: int, size: int) -
         until(lambda: run.log.store.read(STORE).image().written.get(OUT, 0) == upto // 5)
 
 
-@pytest.mark.parametrize("sink", [table, files])
+@pytest.mark.parametrize("sink", [table, files, ready_made])
 def test_a_log_that_is_older_than_its_target_is_refused(sink: Callable[[Path], ll.Sink], tmp_path: Path) -> None:
     """Events are cut otherwise the second time: number 5 is not what it was."""
     write(tmp_path, sink, 20, 5)
