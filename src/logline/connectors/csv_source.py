@@ -10,6 +10,8 @@ import codecs
 import csv
 import io
 import os
+import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -26,9 +28,18 @@ from logline.graph.operator import SchemaLike
 
 _AT_ONCE = 1000
 """Records that are tried at once in the search for a wrong one."""
+_CONVERSION = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to")
 _LARGEST = 1 << 26
 """Bytes of the largest block, and so of the largest record."""
 _limit = Lock()
+
+
+class _Unclosed(Exception):
+    """A quote that is not closed, in the record that begins at this line."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
 
 
 class _Record(NamedTuple):
@@ -84,19 +95,21 @@ class CsvSource(TextSource):
         return None
 
     def _check_file(self, name: str, raw: BinaryIO) -> None:
-        for record in self._records(name, raw):
-            self._check(name, record.fields if self._names is None else self._names)
-            return
+        columns, _ = self._begins(name, raw)
+        if columns is not None:
+            self._check(name, columns)
 
     def _blocks(
         self, name: str, raw: BinaryIO, types: dict[str, pa.DataType] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """`types`: of the columns; those of the schema if not given, and told from the first block if empty."""
+        with self._again(name, raw) as same:
+            columns, rows = self._begins(name, same)
         if types is None:
             types = {field.name: field.type for field in self.schema}
-            with self._again(name, raw) as same:
-                self._check_file(name, same)
-        if not self._has_rows(name, raw):
+            if columns is not None:
+                self._check(name, columns)
+        if not rows:
             return  # pyarrow would refuse it
         seen, size = 0, text_files.BLOCK
         while True:
@@ -105,6 +118,8 @@ class CsvSource(TextSource):
                     yield block
                     seen += block.num_rows
                 return
+            except _Unclosed as error:
+                self._bad(name, seen, Fault(error.line, "it has a quote that is not closed before the file ends"))
             except (pa.ArrowInvalid, UnicodeError) as error:
                 if "straddl" not in str(error) or size * 8 > _LARGEST:
                     fault = self._fault(name, raw, seen, types)
@@ -115,12 +130,20 @@ class CsvSource(TextSource):
         self, name: str, raw: BinaryIO, types: dict[str, pa.DataType], size: int, skip: int
     ) -> Iterator[pa.RecordBatch]:
         """All rows but the first `skip`, in blocks of `size` bytes."""
-        options = self._options(self._names, types, block_size=size)
-        with self._again(name, raw) as same, pc.open_csv(unpacked(name, same), **options) as reader:
-            for block in reader:
-                if skip < block.num_rows:
-                    yield block.slice(skip)
-                skip = max(skip - block.num_rows, 0)
+        options, held = self._options(self._names, types, block_size=size), None
+        with self._again(name, raw) as same:
+            stream = _Open(unpacked(name, same), self._quote)
+            with pc.open_csv(stream, **options) as reader:
+                for block in reader:
+                    if held is not None:
+                        yield held
+                    held = block.slice(skip) if skip < block.num_rows else None
+                    skip = max(skip - block.num_rows, 0)
+        # The last block only now: pyarrow takes a quote that nobody closes for one that ends with the file.
+        if stream.quotes % 2 or self._encoding.startswith(("utf-16", "utf-32")):
+            self._check_closed(name, raw)
+        if held is not None:
+            yield held
 
     @contextmanager
     def _again(self, name: str, raw: BinaryIO) -> Iterator[BinaryIO]:
@@ -148,17 +171,23 @@ class CsvSource(TextSource):
 
     # ---- as Python's reader sees it -------------------------------------------------------------------
 
-    def _records(self, name: str, raw: BinaryIO) -> Iterator[_Record]:
-        """The records with their lines; empty lines are none."""
+    def _lines(self, name: str, raw: BinaryIO) -> Iterator[str]:
         errors = "surrogateescape" if self._encoding == "utf-8" else "replace"
-        stream = io.BufferedReader(_Open(unpacked(name, raw)))
+        stream = io.BufferedReader(_Open(unpacked(name, raw), None))
         text = io.TextIOWrapper(stream, self._encoding, errors, newline="")
-        lines: list[str] = []
+        for line in text:
+            yield line.removeprefix("\ufeff")  # only the first one can begin with a byte order mark
+            break
+        yield from text
+
+    def _records(self, lines: Iterator[str]) -> Iterator[_Record]:
+        """The records with their lines; empty lines are none."""
+        some: list[str] = []
 
         def each() -> Iterator[str]:
-            for line in text:
-                lines.append(line)
-                yield line.removeprefix("\ufeff") if len(lines) == 1 and reader.line_num <= 1 else line
+            for line in lines:
+                some.append(line)
+                yield line
 
         reader = csv.reader(
             each(),
@@ -169,19 +198,32 @@ class CsvSource(TextSource):
         begin = 1
         for fields in reader:
             if fields:
-                yield _Record(begin, "".join(lines).removeprefix("\ufeff"), fields)
+                yield _Record(begin, "".join(some), fields)
             begin = reader.line_num + 1
-            lines.clear()
+            some.clear()
 
-    def _has_rows(self, name: str, raw: BinaryIO) -> bool:
-        with self._again(name, raw) as same:
-            found = self._records(name, same)
-            return next(found, None) is not None and (self._names is not None or next(found, None) is not None)
+    def _begins(self, name: str, raw: BinaryIO) -> tuple[list[str] | None, bool]:
+        """The columns of a file, None if it is empty, and whether it has rows."""
+        lines = self._lines(name, raw)
+        columns = self._names
+        if columns is None:
+            try:
+                columns = next((record.fields for record in self._records(lines)), None)
+            except csv.Error as error:
+                self._fail(name, f"line 1: it should have the names of the columns, and can't be read: {error}")
+        return columns, any(line.strip("\r\n") for line in lines)
+
+    def _check_closed(self, name: str, raw: BinaryIO) -> None:
+        """Refuses a file whose last record has a quote that is not closed: it has swallowed what came after it."""
+        with self._again(name, raw) as same, _large_fields():
+            for last in deque(self._records(self._lines(name, same)), maxlen=1):
+                if len(list(self._records(iter([last.text, "\n", "x"])))) == 1:
+                    raise _Unclosed(last.line)
 
     def _fault(self, name: str, raw: BinaryIO, seen: int, types: dict[str, pa.DataType]) -> Fault | None:
         """The first line after `seen` rows that pyarrow can't read."""
         with self._again(name, raw) as same, _large_fields():
-            found = self._records(name, same)
+            found = self._records(self._lines(name, same))
             columns = next(found).fields if self._names is None else self._names
             some: list[_Record] = []
             for at, record in enumerate(found):
@@ -203,8 +245,7 @@ class CsvSource(TextSource):
         if not texts or not (found := first_bad(texts, lambda text: self._parse(text, columns, types))):
             return None
         at, what = found
-        for number, column in enumerate(columns):
-            what = what.replace(f"In CSV column #{number}: CSV conversion error to", f"column {column!r} takes")
+        what = _CONVERSION.sub(lambda match: f"column {columns[int(match[1])]!r} takes", what)
         return Fault(some[at].line, what)
 
     def _parse(self, text: bytes, names: list[str], types: dict[str, pa.DataType]) -> None:
@@ -214,16 +255,20 @@ class CsvSource(TextSource):
 
 
 class _Open(io.RawIOBase):
-    """A stream that stays open when the reader of its text goes away."""
+    """A stream that stays open when the reader of its text goes away, and counts the quotes."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, quote: str | None) -> None:
         self._stream = stream
+        self._quote = quote
+        self.quotes = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, into: Any) -> int:
         got = self._stream.read(len(into))
+        if self._quote is not None:
+            self.quotes += got.count(self._quote.encode())
         into[: len(got)] = got
         return len(got)
 

@@ -179,7 +179,7 @@ def test_a_wrong_line_is_named(form, tmp_path, small):
     path = put(form, tmp_path, "a", *range(50))
     good = path.read_text().splitlines()
     wrong = "x,n" if form == "csv" else '{"id": "x", "name": "n"}'
-    for at in (1, 20, 50):
+    for at in (1, 40, 50):
         path.write_text("\n".join([*good[:at], wrong, *good[at:]]))
         source = FORMS[form](path, schema="id long, name string")
         with pytest.raises(ConnectorError, match=rf"a\.\w+ line {at + 1}: .*Correct the line and ") as caught:
@@ -297,6 +297,29 @@ def test_newlines_in_quotes(tmp_path, small):
     assert [row["name"] for row in rows(csv(tmp_path, content))] == [f"a\n{n}" for n in range(30)]
     with pytest.raises(ConnectorError, match="line 62: it has 3 fields, and the file has 2 columns"):
         rows(csv(tmp_path, content + "1,2,3\n"))
+
+
+def test_a_quote_that_nobody_closes(tmp_path, small):
+    """pyarrow would take the rest of the file for the end of that text."""
+    many = "".join(f"{n},a\n" for n in range(20))
+    source = csv(tmp_path, f'id,name\n{many}20,"b\n21,c\n', schema="id long, name string")
+    got: list[int] = []
+    reading = source.read("a.csv", None)
+    with pytest.raises(ConnectorError, match=r"line 22: it has a quote that is not closed"):
+        got.extend(row["id"] for batch, _ in reading for row in batch.to_pylist())
+    assert 20 not in got
+    for whole in ('20,5" pipe\n', '20,"5"" pipe"\n', '20,"5"" pipe"', '"20",\'"\'\n'):
+        assert ids(csv(tmp_path, f"id,name\n{many}{whole}", schema="id long, name string"))[-1] == 20, whole
+    assert ids(csv(tmp_path, f'id,name\n{many}20,"b\n', quote=None))[-1] == 20
+
+
+def test_fields_that_are_large_for_python(tmp_path):
+    content = f'id,name\n1,{"x" * 200_000}\n2,"{"y" * 200_000}"\n'
+    assert ids(csv(tmp_path, content)) == [1, 2]
+    with pytest.raises(ConnectorError, match="line 4: column 'id' takes int64: invalid value 'z'"):
+        ids(csv(tmp_path, content + "z,z\n", schema="id long, name string"))
+    with pytest.raises(ConnectorError, match="line 1: it should have the names of the columns"):
+        csv(tmp_path, "x" * 200_000)
 
 
 def test_wrong_options_of_csv(tmp_path):
