@@ -75,6 +75,11 @@ CHECKS = (
         ),
         240,
     ),
+    Check(
+        "tests",
+        _pytest("tests/unit/connectors/test_sqlite.py", "tests/unit/connectors/test_text_files.py"),
+        240,
+    ),
     Check("simulator", _simulate(1000), 240),
     Check("tests", _pytest("tests/unit/engine", "tests/conformance/test_memory_store.py"), 240),
     Check("tests", _pytest("tests/protocol/test_crash_points.py"), 400),

@@ -135,7 +135,9 @@ sink.write(pa.record_batch({"id": [2, 3]}), 2, "2")
 """
 
 
-@pytest.mark.parametrize("before", ["begin", "insert into", "insert or replace", "commit"])
+@pytest.mark.parametrize(
+    "before", ["begin", "insert into", "insert or replace", "commit"], ids=["begin", "rows", "position", "commit"]
+)
 def test_a_process_that_dies_within_a_write_leaves_nothing_of_it(opened, path, before):
     died = subprocess.run([sys.executable, "-c", KILLED, str(path), before], check=False)
     assert died.returncode == -9
