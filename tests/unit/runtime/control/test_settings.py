@@ -35,6 +35,7 @@ def test_what_is_given_is_passed_on_whole(tmp_path: Any) -> None:
         "durability": "process",
         "resume": "must",
         "until": "now",
+        "close": True,
         "takeover": True,
         "openlineage": f"file:{tmp_path}/events.json",
     }
