@@ -82,9 +82,11 @@ class Simulator:
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
-    def run(self, scenario: Scenario, seed: int, faults: Faults, replay: str) -> World:
+    def run(self, scenario: Scenario, seed: int, faults: Faults, replay: str, *, reopen: bool = True) -> World:
         """One schedule. A violation is noted, not raised."""
-        world = World(scenario.instances, seed, faults=faults, service=scenario.service, loop=self.loop)
+        world = World(
+            scenario.instances, seed, faults=faults, service=scenario.service, loop=self.loop, reopen=reopen
+        )
         try:
             world.run()
         except VIOLATIONS as error:
@@ -107,13 +109,15 @@ class Simulator:
                 progress(index + 1)
         return self.tally
 
-    def every_point(self, make: Callable[[], Scenario], seed: int) -> Iterator[World]:
-        """Kills the acting life at each single point of the schedule without faults, one run for each."""
-        calm = self.run(make(), seed, Faults(), f"calm {seed}")
+    def every_point(self, make: Callable[[], Scenario], seed: int, *, reopen: bool = False) -> Iterator[World]:
+        """Kills the acting life at each single point of the schedule without faults, one run for each. With `reopen`
+        also of what comes after an end was taken back, where the seed has that: twice the points, four times the
+        work."""
+        calm = self.run(make(), seed, Faults(), f"calm {seed}", reopen=reopen)
         yield calm
         for point in range(calm.points):
             faults = Faults(kill_at=frozenset({point}))
-            yield self.run(make(), seed, faults, f"seed {seed}, killed at point {point}")
+            yield self.run(make(), seed, faults, f"seed {seed}, killed at point {point}", reopen=reopen)
 
 
 def draw_faults(seed: int) -> Faults:
