@@ -120,7 +120,8 @@ class SourceMachine(Machine):
         here = self.spec.here
         if here is None or self.end_given or self.draining or self._staged:
             return False
-        return all(self._is_read(name) or name not in here for name in self.partitions)
+        unread = [name for name in self.partitions if not self._is_read(name)]
+        return bool(unread) and not here.intersection(unread)
 
     def _read(self) -> None:
         for name in self._whose_turn():
