@@ -126,7 +126,8 @@ class LogView:
                 instance, port = self.port(text)
                 reader = self.reader(instance)
                 stored = reader.stored(port)
-                marks = self._marks(reader, port, stored)
+                several = reader.image().marks > 1  # a stream that was never reopened has one, and it is the last
+                marks = _marks(reader, port, stored if several else stored[-1:])
                 found |= {(instance, port, ssn): None for ssn in stored if ssn not in marks}
             else:
                 found |= dict.fromkeys(self._range(parse_events(text), text))
@@ -136,25 +137,23 @@ class LogView:
         self._check(wanted.instance, wanted.port)
         reader = self.reader(wanted.instance)
         last = reader.head(wanted.port).last
-        if reader.image().ended:  # the end of the stream is no event of records
+        if wanted.last >= last and reader.image().ended:  # the end of the stream is no event of records
             last = Ssn(last - 1)
         if wanted.last > last:
             has = f"has put out 1..{last}" if last else "has put out nothing yet"
             raise LogError(f"{text!r} is not in the log: {port_name(wanted.instance, wanted.port)} {has}")
         asked = [Ssn(ssn) for ssn in range(wanted.first, wanted.last + 1)]
-        marks = self._marks(reader, wanted.port, asked)
+        marks = _marks(reader, wanted.port, asked)
         if len(marks) == len(asked):
             raise LogError(
                 f"{text!r} is the end of a stream, or says that the end was taken back: no event of records"
             )
         return [(wanted.instance, wanted.port, ssn) for ssn in asked if ssn not in marks]
 
-    @staticmethod
-    def _marks(reader: Reader, port: PortName, ssns: Sequence[Ssn]) -> set[Ssn]:
-        """Those that hold no records. A stream that was never reopened has one at most, and it is the last."""
-        image = reader.image()
-        among = ssns if image.marks > 1 else ssns[-1:] if image.marks else ()
-        return {o.ssn for o in reader.headers(port, among) if o is not None and o.mark}
+
+def _marks(reader: Reader, port: PortName, ssns: Sequence[Ssn]) -> set[Ssn]:
+    """Those that hold no records: ends, and that one was taken back."""
+    return {o.ssn for o in reader.headers(port, ssns) if o is not None and o.mark}
 
 
 def name_of(event: Event) -> str:
