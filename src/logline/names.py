@@ -3,23 +3,31 @@
 Ids are types, never bare strings passed around. The full name of an event is
 `operator[/replica][.port]:ssn`; `.out` may be left out:
 
-    >>> event_name(InstanceName("orders"), PortName("out"), Ssn(17))
+    >>> event_name(Called("orders"), PortName("out"), Ssn(17))
     'orders:17'
-    >>> event_name(InstanceName("hourly"), PortName("late"), Ssn(3))
+    >>> event_name(Called("hourly"), PortName("late"), Ssn(3))
     'hourly.late:3'
     >>> parse_events("hourly/2.late:12..40")
-    EventRange(instance='hourly/2', port='late', first=12, last=40)
+    EventRange(called='hourly/2', port='late', first=12, last=40)
 
 An operator is not an instance, even where one instance has the operator's name: `graph.instances` says which
-instances an operator has. Here are the only two ways to the name of an instance: from its operator and its replica
-number, and from what a user wrote.
+instances an operator has. The name of an instance is made of the operator's id in the log and its replica number:
 
-    >>> instance_name(OperatorName("hourly"), 2)
+    >>> instance_name(OperatorId("hourly"), 2)
     'hourly/2'
-    >>> parse_instance("hourly/2")
-    'hourly/2'
-    >>> parse_port("hourly")
-    ('hourly', 'out')
+
+The id is the name under which the operator first came into the log, and its generation. A rename keeps it; an
+operator that is made anew, or that comes after another one of its name, has the next generation (R14):
+
+    >>> operator_id("hourly", 1), operator_id("hourly", 2)
+    ('hourly', 'hourly@2')
+    >>> generation_of(OperatorId("hourly@2"))
+    ('hourly', 2)
+
+What a user writes names operators as they are called now (`Called`); `graph.instances` says which instance that is.
+
+    >>> parse_port("hourly/2.late")
+    ('hourly/2', 'late')
 """
 
 from __future__ import annotations
@@ -31,8 +39,12 @@ from typing import NamedTuple, NewType
 from logline.errors import BadName
 
 OperatorName = NewType("OperatorName", str)
+OperatorId = NewType("OperatorId", str)
+"""What an operator is called in the log for good: `hourly`, or `hourly@2` for its second generation (R14)."""
 InstanceName = NewType("InstanceName", str)
-"""One running copy of an operator: `hourly`, or `hourly/2` when it has replicas."""
+"""One running copy of an operator, by the operator's id: `hourly`, or `hourly/2` when it has replicas."""
+Called = NewType("Called", str)
+"""An instance as users call it, by the operator's name of today: `hourly`, or `hourly/2`."""
 PortName = NewType("PortName", str)
 TargetName = NewType("TargetName", str)
 PartitionName = NewType("PartitionName", str)
@@ -62,7 +74,7 @@ LONGEST = 64
 NAME_RULE = f"a name has letters, digits, '_' and '-', and begins with a letter; {LONGEST} characters at most"
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
-_PORT_OF = r"(?P<instance>[A-Za-z][A-Za-z0-9_-]*(?:/\d+)?)(?:\.(?P<port>[A-Za-z][A-Za-z0-9_-]*))?"
+_PORT_OF = r"(?P<called>[A-Za-z][A-Za-z0-9_-]*(?:@\d+)?(?:/\d+)?)(?:\.(?P<port>[A-Za-z][A-Za-z0-9_-]*))?"
 _PORT = re.compile(rf"{_PORT_OF}\Z")
 _EVENTS = re.compile(rf"{_PORT_OF}:(?P<first>\d+)(?:\.\.(?P<last>\d+))?\Z")
 
@@ -70,7 +82,7 @@ _EVENTS = re.compile(rf"{_PORT_OF}:(?P<first>\d+)(?:\.\.(?P<last>\d+))?\Z")
 class EventRange(NamedTuple):
     """One event, or a run of events of one port, as a user names it."""
 
-    instance: InstanceName
+    called: Called
     port: PortName
     first: Ssn
     last: Ssn
@@ -86,13 +98,29 @@ def may_name(text: str) -> bool:
     return is_word(text) and len(text) <= LONGEST
 
 
-def instance_name(operator: OperatorName, replica: int | None = None) -> InstanceName:
+def operator_id(first: str, generation: int) -> OperatorId:
+    """The id of an operator that first came under this name, in this generation."""
+    return OperatorId(first if generation == 1 else f"{first}@{generation}")
+
+
+def generation_of(operator: OperatorId) -> tuple[str, int]:
+    """The name under which the operator first came, and its generation."""
+    first, _, generation = operator.partition("@")
+    return first, int(generation or 1)
+
+
+def instance_name(operator: OperatorId, replica: int | None = None) -> InstanceName:
     """The name of an operator's only instance, or of the replica of that number."""
     return InstanceName(operator if replica is None else f"{operator}/{replica}")
 
 
-def parse_instance(text: object) -> InstanceName:
-    """Reads the name of an instance as a user writes it: `hourly`, or `hourly/2` for one of several replicas.
+def called(operator: OperatorName, replica: int | None = None) -> Called:
+    """What users call an operator's only instance, or the replica of that number."""
+    return Called(operator if replica is None else f"{operator}/{replica}")
+
+
+def parse_called(text: object) -> Called:
+    """Reads what a user calls an instance: `hourly`, or `hourly/2` for one of several replicas.
 
     Says nothing about whether there is such an instance.
     """
@@ -101,31 +129,31 @@ def parse_instance(text: object) -> InstanceName:
         raise BadName(
             f"{text!r} does not name an instance: write operator[/replica], for example 'hourly' or 'hourly/2'"
         )
-    return InstanceName(match["instance"])
+    return Called(match["called"])
 
 
-def parse_port(text: object) -> tuple[InstanceName, PortName]:
+def parse_port(text: object) -> tuple[Called, PortName]:
     """Reads an instance's output port as a user writes it: `hourly.late`, or `hourly` for its port `out`."""
     match = _matched(_PORT, text)
     if match is None:
         raise BadName(
             f"{text!r} does not name a port: write operator[/replica][.port], for example 'orders' or 'hourly.late'"
         )
-    return InstanceName(match["instance"]), PortName(match["port"] or OUT)
+    return Called(match["called"]), PortName(match["port"] or OUT)
 
 
 def _matched(form: re.Pattern[str], text: object) -> re.Match[str] | None:
     return form.match(text.strip()) if isinstance(text, str) else None
 
 
-def event_name(instance: InstanceName, port: PortName, ssn: Ssn) -> str:
-    """The short name of an event."""
-    return f"{instance}:{ssn}" if port == OUT else f"{instance}.{port}:{ssn}"
+def event_name(sender: Called | InstanceName, port: PortName, ssn: Ssn) -> str:
+    """The short name of an event: for users by what they call its sender, in the log by the sender's own name."""
+    return f"{sender}:{ssn}" if port == OUT else f"{sender}.{port}:{ssn}"
 
 
-def port_name(instance: InstanceName, port: PortName) -> str:
-    """The full name of a port, as the log's tables show it."""
-    return f"{instance}.{port}"
+def port_name(sender: Called | InstanceName, port: PortName) -> str:
+    """The full name of a port."""
+    return f"{sender}.{port}"
 
 
 def parse_events(text: object) -> EventRange:
@@ -140,7 +168,7 @@ def parse_events(text: object) -> EventRange:
     last = int(match["last"]) if match["last"] else first
     if first < 1 or last < first:
         raise BadName(f"{text!r} names no event: SSNs begin at 1 and a range rises")
-    return EventRange(InstanceName(match["instance"]), PortName(match["port"] or OUT), Ssn(first), Ssn(last))
+    return EventRange(Called(match["called"]), PortName(match["port"] or OUT), Ssn(first), Ssn(last))
 
 
 def channel_name(sender: InstanceName, out: PortName, receiver: InstanceName, port: PortName) -> ChannelName:

@@ -72,6 +72,7 @@ from logline.operators import (
     WindowAggregate,
 )
 from logline.runtime.control import launch
+from logline.runtime.control.evolution import changes
 from logline.runtime.control.progress import follow
 from logline.runtime.control.settings import Settings, check_settings
 from logline.runtime.log.log import open_log
@@ -437,13 +438,15 @@ class Pipeline:
     def _repr_html_(self) -> str:
         return draw_svg(self.graph())
 
-    def check(self, log: str | None = None) -> Report:
+    def check(self, log: str | None = None, *, fresh: Sequence[str] = ()) -> Report:
         """Says whether the pipeline can run, with which guarantees, which operators share a process (in the slots of
-        the active Spark session, if there is one), and what changed against `log`. Moves no data."""
+        the active Spark session, if there is one), and what changed against `log`: what a run would accept or
+        refuse, if it made the operators `fresh` anew. Moves no data."""
         graph = self.graph()
         validate(graph)
         slots, spare = _room(graph)
-        return report(graph, None if log is None else launch.changes(graph, log), slots, spare)
+        found = None if log is None else changes(graph, log, [OperatorName(name) for name in fresh])
+        return report(graph, found, slots, spare)
 
     def rerun(self, log: str, event: str, *, ask: bool = False) -> Rerun:
         """Runs the operator that made a logged event again, with this pipeline's code, on exactly the same input set.
@@ -466,6 +469,7 @@ class Pipeline:
         - `resume="auto"` (default) goes on with a used log; "never" wants a fresh log, "must" a used one.
         - `until="end"` (default) reads the sources to their end; "now" reads what is there at the start, then ends.
         - `takeover=True` fences off another run that holds the log.
+        - `fresh=["hourly"]` makes operators anew, with all that is downstream of them, from what the log still has.
         - `openlineage` exports the run as OpenLineage events to "file:PATH" or "http://HOST:PORT" (`ll.OpenLineage`).
           Without it, the environment variable OPENLINEAGE_URL counts, if it is set.
         """

@@ -138,3 +138,21 @@ def test_check_says_what_can_run_and_what_can_go_on(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('ll.Pipeline("sales")', 'll.Pipeline("buys")'))
     said = logline("check", path, "--log", tmp_path / "log")
     assert said.returncode == 1 and "the log belongs to pipeline 'sales'" in said.stdout
+
+
+def test_an_operator_is_made_anew_by_name_and_check_shows_the_plan(tmp_path: Path) -> None:
+    path, log = write_sales(tmp_path), tmp_path / "log"
+    again = ("run", path, "--log", log, "--engine", "inline")
+    assert logline(*again).returncode == 0
+    plan = logline("check", path, "--log", log, "--fresh", "store")
+    assert "operator 'store' is made anew, from what the log still has" in plan.stdout
+    assert "what the old one wrote stays in its target" in plan.stdout
+    unknown = logline(*again, "--fresh", "nobody")
+    assert unknown.returncode == 1
+    assert "fresh: there is no operator 'nobody'; there are" in unknown.stderr
+    made = logline(*again, "--fresh", "store")
+    assert made.returncode == 0, made.stderr
+    assert "operator 'store' is made anew" in made.stderr
+    assert any(log.rglob("store@2*"))
+    alone = logline("run", "--fresh", path, "--log", log, "--engine", "inline")
+    assert "--fresh: the log" in alone.stderr

@@ -37,7 +37,7 @@ class Stepper:
         self.store = MemoryStore()
         instances = instances_of_graph(graph, self.store.log_id, limits=limits, collect=False)
         self.instances = {name: replace(p, items=1) for name, p in instances.items()}
-        self.store.set_meta(meta_of(graph, instances))
+        self.store.set_meta(meta_of(self.store, graph, instances))
         self.log = Log(self.store, None)
         self._stage = Stage(self.instances, self.store, now=BEGIN, begin=False, copies=False)
 

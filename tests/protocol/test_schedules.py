@@ -85,6 +85,14 @@ def test_seeds_where_asking_again_held_up_a_retry(simulator: Simulator, seed: in
     simulator.schedule(seed)
 
 
+@pytest.mark.parametrize("seed", [134, 70203])
+def test_seeds_where_a_connection_was_replaced_by_one_at_its_end(simulator: Simulator, seed: int) -> None:
+    """Sets were open, every input had ended, and nobody took in an end any more: it left without generating them."""
+    world = simulator.schedule(seed)
+    assert world.counts["evolved"]
+    assert not simulator.tally.violations
+
+
 @pytest.mark.parametrize("seed", [20261609, 20261899])
 def test_seeds_that_found_a_bug_in_a_stop(simulator: Simulator, seed: int) -> None:
     """A set in generation waited for its writes to be executed, which a life that stops did not do any more."""

@@ -21,7 +21,7 @@ from logline.cli.errors import errors
 from logline.cli.gc import gc
 from logline.cli.lineage import lineage, sql
 from logline.cli.rerun import rerun
-from logline.cli.run import check, run
+from logline.cli.run import RunCommand, check, run
 from logline.cli.show import show
 from logline.cli.status import status
 from logline.errors import LogInUse, LoglineError
@@ -71,7 +71,8 @@ def about() -> None:
     """
 
 
-for command in (run, check, status, stop, restart, errors, show, lineage, sql, rerun, gc, demo):
+app.command(cls=RunCommand)(run)
+for command in (check, status, stop, restart, errors, show, lineage, sql, rerun, gc, demo):
     app.command()(command)
 app.command("replay", hidden=True)(rerun)  # its name before there was a policy of that name
 

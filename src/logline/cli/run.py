@@ -7,9 +7,11 @@ import signal
 import sys
 import time
 import types
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from logline.cli.common import log_url
 
@@ -39,7 +41,14 @@ def run(
     fail_on_errors: Annotated[
         bool, typer.Option("--fail-on-errors", help="Exit with 3 if errors wait to be retried or dropped.")
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Refuse a log that has been used.")] = False,
+    fresh: Annotated[
+        list[str],
+        typer.Option(
+            "--fresh",
+            metavar="[OPERATOR]",
+            help="Make an operator anew, with all that follows it. Without a name: refuse a log that has been used.",
+        ),
+    ] = [],  # noqa: B006 - typer copies it
     takeover: Annotated[bool, typer.Option("--takeover", help="Fence off a run that holds the log.")] = False,
     openlineage: Annotated[
         str | None, typer.Option(metavar="TO", help="Export the run as OpenLineage events: file:PATH or http://HOST.")
@@ -52,6 +61,7 @@ def run(
     logline run sales.py:make --log lmdb:sales.log --engine processes
     logline run sales.py --log lmdb:sales.log --until now      read what is there, then end
     logline run sales.py --log lmdb:sales.log --until now --every 1h
+    logline run sales.py --log lmdb:sales.log --fresh hourly   hourly and what follows, from what is logged
 
     Stopped, failed or killed: the same command goes on from the log. Ctrl-C stops it in order. In a terminal it
     shows how it goes; elsewhere it says so in lines, on stderr.
@@ -66,7 +76,8 @@ def run(
     from logline.store.address import reach_of
 
     url = None if log is None else log_url(log)
-    if fresh and url is not None:
+    unused, anew = NO_NAME in fresh, [name for name in fresh if name != NO_NAME]
+    if unused and url is not None:
         _refuse_used(url)
     if engine == "processes" and reach_of(url) == "process":
         raise typer.BadParameter("--engine processes needs a log that processes can share: --log lmdb:PATH")
@@ -74,11 +85,12 @@ def run(
     settings: Settings = {
         "engine": engine,
         "durability": durability,
-        "resume": "never" if fresh else "auto",
+        "resume": "never" if unused else "must" if anew else "auto",
         "until": until,
         "close": close,
         "takeover": takeover,
         "openlineage": openlineage,
+        "fresh": anew,
     }
     if master is not None:
         from logline.spark.session import session
@@ -92,6 +104,7 @@ def run(
             print(line(pipeline.name, status), flush=True)
         if pause is None or status.phase == "stopped":
             break
+        settings["fresh"] = []  # once is enough
         time.sleep(max(began + pause - time.monotonic(), 0.0))
     if fail_on_errors and status.open_errors:
         raise typer.Exit(ERRORS_OPEN)
@@ -99,6 +112,24 @@ def run(
 
 ERRORS_OPEN = 3
 """The exit code of `--fail-on-errors`."""
+
+
+NO_NAME = ""
+"""What `--fresh` says if no operator is named."""
+
+
+class RunCommand(TyperCommand):
+    """`--fresh` may stand alone, or name an operator."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [*_with_names(args)])
+
+
+def _with_names(args: Sequence[str]) -> Iterator[str]:
+    """Gives a `--fresh` that stands alone the empty name: it is the last, or another option or the file follows."""
+    for arg, after in zip(args, (*args[1:], "-"), strict=True):
+        alone = after.startswith("-") or after.partition(":")[0].endswith(".py")
+        yield f"--fresh={NO_NAME}" if arg == "--fresh" and alone else arg
 
 
 def _pause(every: str | None, until: str, log: str | None) -> float | None:
@@ -129,6 +160,9 @@ def _refuse_used(url: str) -> None:
 def check(
     file: File,
     log: Annotated[str | None, typer.Option(metavar="URL", help="A log to compare the pipeline with.")] = None,
+    fresh: Annotated[
+        list[str], typer.Option(metavar="OPERATOR", help="With --log: what if this one is made anew?")
+    ] = [],  # noqa: B006 - typer copies it
 ) -> None:
     """Say whether a pipeline can run, and with which guarantees.
 
@@ -141,7 +175,7 @@ def check(
     from logline.cli.load import load_pipeline
 
     pipeline = load_pipeline(file)
-    report = pipeline.check(None if log is None else log_url(log))
+    report = pipeline.check(None if log is None else log_url(log), fresh=fresh)
     print(pipeline)
     print(report)
     if not report.can_resume:

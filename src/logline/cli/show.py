@@ -62,16 +62,15 @@ def show(
 def _story(log: str, operator: str, rows: int, format: str) -> str:
     from datetime import UTC, datetime, timedelta
 
-    from logline.errors import BadName, LogError
-    from logline.names import parse_instance
+    from logline.errors import LogError
+    from logline.graph.record import find_instance
+    from logline.names import parse_called
     from logline.runtime.lives.stories import VARIABLE, read_story
     from logline.runtime.messages.wire import encode
+    from logline.store.tables import record_in
 
     store = open_used(log).store
-    instance = parse_instance(operator)
-    if instance not in store.instances():
-        raise BadName(f"there is no operator {operator!r}; there are {', '.join(store.instances())}")
-    found = read_story(store, instance)
+    found = read_story(store, find_instance(record_in(store), parse_called(operator)))
     if found is None:
         raise LogError(f"no life of {operator!r} has kept a story: set {VARIABLE}=200 in the environment of the run")
     if format == "json":

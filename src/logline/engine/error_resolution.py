@@ -20,11 +20,11 @@ from logline.errors import LogError
 from logline.names import ERRORS, InstanceName, Serial, event_name
 
 
-def retry_step(image: Image, spec: InstanceSpec, error: Output) -> Step:
+def retry_step(image: Image, spec: InstanceSpec, error: Output, name: str | None = None) -> Step:
     """Generates the set, or the rejected rows, once more; an empty step if that is under way or done. If the instance
-    has ended, the same step takes its end back (R11')."""
+    has ended, the same step takes its end back (R11'). `name` is what users call the error."""
     instance = spec.name
-    name = event_name(instance, ERRORS, error.ssn)
+    name = name or event_name(instance, ERRORS, error.ssn)
     if _resolved(image, instance, error):
         return Step()
     step = reopen_step(image, spec)

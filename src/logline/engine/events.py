@@ -70,6 +70,10 @@ class Position(NamedTuple):
         return self.marks % 2 == 1
 
 
+CLOSED = Position(Ssn(1 << 62), 1 << 62, 1)
+"""Of a channel that is gone (R14): nothing more is taken, nothing above it is needed, and no room is waited for."""
+
+
 @dataclass(slots=True)
 class Head:
     """What an output port (or a write target, as port `@name`) holds."""

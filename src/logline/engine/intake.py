@@ -42,6 +42,8 @@ class EventIntake:
         """When the wall clock should be at `timer_at`, as it was when that was last reckoned."""
         self.spans = False
         """Whether a set waits for a span of time to be over."""
+        self.rest = False
+        """Whether sets are open though every input has ended: a look at the clocks makes them due."""
         self.began = Monotonic(0)
         """When the last run was begun."""
         self._positions: dict[ChannelName, Position] | None = None
@@ -63,6 +65,7 @@ class EventIntake:
     def wait_for(self, intake: Intake) -> None:
         """Remembers what the phases wait for."""
         self.wait_until, self.timer_at, self.spans = intake.wait_until, intake.timer_at, intake.spans
+        self.rest = intake.rest
 
     def wakes(self, moment: Moment) -> Iterable[Monotonic]:
         """When to have a Tick for what the phases wait for. When the wall clock will be at a timer's time is reckoned
@@ -76,7 +79,7 @@ class EventIntake:
             yield known
 
     def _clocks_due(self, moment: Moment) -> bool:
-        if self.wait_until is not None and moment.monotonic >= self.wait_until:
+        if self.rest or (self.wait_until is not None and moment.monotonic >= self.wait_until):
             return True
         return self.timer_at is not None and moment.wall >= self.timer_at
 

@@ -211,7 +211,7 @@ class OperatorMachine(Machine):
         self._write()
         if self._look and self._look_at_bases and self.spec.collect:
             self._look_at_bases = False
-            self._do(do.ObserveBases(tuple(self.inbox.channels)))
+            self._do(do.ObserveBases((*self.inbox.channels, *(c.name for c in self.spec.closed))))
 
     def _blocked(self) -> bool:
         if not self.writes.located:  # a log that is older than its target must not grow
@@ -273,7 +273,8 @@ class OperatorMachine(Machine):
 
     def _finished(self) -> bool:
         """Whether nothing is left but the end itself (R11)."""
-        return self.inbox.ended and not self.generation.sets and not self.intake.under_way
+        waits = self.intake.under_way or self.intake.rest
+        return self.inbox.ended and not self.generation.sets and not waits
 
     def _effects_done(self) -> bool:
         return self.writes.all_done

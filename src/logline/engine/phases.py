@@ -230,7 +230,7 @@ class Phases:
         self.spec = spec
         self.op = op
         self.services = services
-        self.channels: dict[ChannelName, Channel] = {c.name: c for c in spec.inputs}
+        self.channels: dict[ChannelName, Channel] = {c.name: c for c in (*spec.inputs, *spec.closed)}
         timed = [c.name for c in spec.inputs if c.port in op.time]
         self.clock = EventClock(timed, lateness=lateness, idle=idle) if op.time else None
         self.timers = Timers()
@@ -248,7 +248,7 @@ class Phases:
     def rewire(self, spec: InstanceSpec) -> None:
         """Channels have come or gone. One that has come counts for the event clock from now on."""
         self.spec = spec
-        self.channels = {c.name: c for c in spec.inputs}
+        self.channels = {c.name: c for c in (*spec.inputs, *spec.closed)}
         if self.clock is not None:
             self.clock.rewire([c.name for c in spec.inputs if c.port in self.op.time], self.moment.monotonic)
 
@@ -289,11 +289,14 @@ class Phases:
                 elif not self._update(serial, known, self._event(member.channel, output), member.note, intake):
                     break
         self._note_waits(intake)
+        # Whoever takes in the last end makes the rest due in the same step. But a connection may have been replaced
+        # since by one that is at its end (R14): then that is still to be done.
+        intake.rest = bool(self._open) and self._all_ended and not image.ended
         return intake
 
     def _event(self, channel: ChannelName, output: Output) -> Event:
         spec = self.channels[channel]
-        return Event(spec.sender, spec.out, output.ssn, spec.port, output.payload)
+        return Event(spec.called or spec.sender, spec.out, output.ssn, spec.port, output.payload)
 
     # ---- normal processing ----------------------------------------------------------------------------
 
@@ -336,7 +339,10 @@ class Phases:
         for inset in self.timers.take(moment):
             intake.timers[inset] = None
             self._make_due(inset, "fired", intake)
-        self._move_clock(intake)
+        if self._all_ended:
+            self._end_all(intake)
+        else:
+            self._move_clock(intake)
         self._report(intake)
         return intake
 
@@ -478,18 +484,26 @@ class Phases:
 
     def _end(self, channel: ChannelName, intake: Intake) -> None:
         self.ended.add(channel)
-        if len(self.ended) == len(self.channels):
-            if self.clock is not None:  # what is generated now is out: what comes later for it is late (R11')
-                waited = [timer.at for timer in self.timers.by_id.values() if timer.clock == "event"]
-                self.clock.reach(max(waited, default=None))
-            for inset in list(self._open):  # in the order in which they were opened
-                self._make_due(inset, "end", intake)
-            for inset in list(self.timers.by_id):
-                self.timers.clear(inset)
-                intake.timers[inset] = None
+        if self._all_ended:
+            self._end_all(intake)
         elif self.clock is not None and channel in self.clock.greatest:
             self.clock.ended.add(channel)
             self._move_clock(intake)
+
+    @property
+    def _all_ended(self) -> bool:
+        return all(channel in self.ended for channel in self.channels)
+
+    def _end_all(self, intake: Intake) -> None:
+        """All that is open is generated (R11)."""
+        if self.clock is not None:  # what is generated now is out: what comes later for it is late (R11')
+            waited = [timer.at for timer in self.timers.by_id.values() if timer.clock == "event"]
+            self.clock.reach(max(waited, default=None))
+        for inset in list(self._open):  # in the order in which they were opened
+            self._make_due(inset, "end", intake)
+        for inset in list(self.timers.by_id):
+            self.timers.clear(inset)
+            intake.timers[inset] = None
 
     def has_ended(self, port: PortName) -> bool:
         """Whether every channel into the port has ended."""

@@ -48,7 +48,7 @@ def _growing(image: Image, spec: InstanceSpec) -> Iterable[PartitionName]:
 
 
 def must_reopen(image: Image, spec: InstanceSpec, heads: Mapping[ChannelName, Ssn]) -> bool:
-    """Whether it has ended, and a sender has put out more than it had taken then. `heads`: the last event of each
-    channel into it."""
-    taken = image.positions
-    return image.ended and any(heads[c.name] > taken.get(c.name, Position()).ssn for c in spec.inputs)
+    """Whether it has ended, and a sender has put out more than it had taken then, or has come since and not ended
+    (R14). `heads`: the last event of each channel into it."""
+    taken = [(image.positions.get(c.name, Position()), heads[c.name]) for c in spec.inputs]
+    return image.ended and any(head > at.ssn or not at.ended for at, head in taken)

@@ -82,8 +82,10 @@ class InstanceSpec:
     policy: Policy = "pessimistic"
     """How it survives a failure."""
     inputs: tuple[Channel, ...] = ()
+    closed: tuple[Channel, ...] = ()
+    """By which nothing is taken any more (R14); open sets and lineage may need what was."""
     ports: Mapping[PortName, tuple[Channel, ...]] = field(default_factory=dict)
-    """Output ports with their receivers."""
+    """Output ports with their receivers, and those that were (their position is CLOSED)."""
     targets: Mapping[TargetName, Guarantee] = field(default_factory=dict)
     tells: frozenset[TargetName] = frozenset()
     """Targets that are not positioned and can say the highest number they have."""
@@ -130,7 +132,7 @@ class InstanceSpec:
     @property
     def channels(self) -> Mapping[ChannelName, Channel]:
         """Every channel that touches the instance."""
-        found = {c.name: c for c in self.inputs}
+        found = {c.name: c for c in (*self.inputs, *self.closed)}
         for receivers in self.ports.values():
             found.update({c.name: c for c in receivers})
         if self.inputs:

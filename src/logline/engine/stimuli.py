@@ -77,6 +77,8 @@ class Intake:
     """The time of the first timer that was set for a time of the wall clock."""
     spans: bool = False
     """Whether a timer that was set for a span is yet to come."""
+    rest: bool = False
+    """After a recovery: whether sets are open though every input has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Rebuilt(Stimulus):
     """All open sets are whole again."""
 
     intake: Intake
-    """Only `failed`, `wait_until`, `timer_at` and `spans` are used."""
+    """Only `failed`, `wait_until`, `timer_at`, `spans` and `rest` are used."""
 
 
 @dataclass(frozen=True, slots=True)

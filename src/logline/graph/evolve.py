@@ -1,24 +1,24 @@
-"""Resume of a changed graph (R14): which changes a log can live with, told from two records (`graph.record`).
+"""Resume of a changed pipeline (R14): which changes a log can live with, told from two records (`graph.record`).
 
-Accepted are end branches that were added or removed, since nothing that stays ever received from them, and
-changed code, since under pessimistic logging what was sent is never computed again. Everything else would
-give positions, open sets, numbered writes or offsets another meaning, and is refused.
+Operators are compared by their ids, so that a rename is no more than another name. What was sent is never computed
+again, so changed code is accepted. A change that gives another meaning to something in the log is accepted if there
+is nothing of the kind: no open set that began with the old parameters, no event of the old schema that somebody has
+yet to take, no write that is not done. Else it is refused, with what is in its way and what to do: run the pipeline
+as it was until that is done, or make the operator anew (`fresh`), with all that follows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
-from logline.graph.model import Connection
-from logline.graph.record import Column, GraphRecord, OperatorRecord, ReadRecord
-from logline.names import OperatorName
-
-_SHOWN = 5
-_REMEDY = "undo the change, or start with a fresh log"
+from logline.graph.model import Wire
+from logline.graph.record import Column, GraphRecord, OperatorRecord, ReadRecord, ids_in
+from logline.graph.rewiring import Beginning, Flow, plan, some, wires_of
+from logline.names import OperatorId, OperatorName, PortName, TargetName
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +27,23 @@ class Changes:
 
     accepted: list[str]
     refused: list[str]
+    beginnings: list[Beginning] = field(default_factory=list)
+    """Where new connections begin."""
+    closed: list[Wire] = field(default_factory=list)
+    """Connections that are gone."""
 
 
-class LogContents(Protocol):
+class LogContents(Flow, Protocol):
     """What the log holds of an operator, as far as it decides whether a change can be lived with."""
 
-    def state_fits(self, operator: OperatorName) -> bool:
+    def state_fits(self, operator: OperatorId) -> bool:
         """Whether the pipeline's State can read the state that the log holds."""
 
-    def sets(self, operator: OperatorName) -> Sequence[str]:
-        """The ids of the input sets that are not generated for good: open, due, or waiting to be retried."""
+    def unwritten(self, operator: OperatorId, target: TargetName) -> int:
+        """How many write actions of the target are not known to be done."""
+
+    def written(self, operator: OperatorId, target: TargetName) -> int:
+        """How many write actions the target has had."""
 
 
 def compare(old: GraphRecord, new: GraphRecord, contents: LogContents | None = None) -> Changes:
@@ -47,145 +54,212 @@ def compare(old: GraphRecord, new: GraphRecord, contents: LogContents | None = N
             f"the log belongs to pipeline {old.pipeline!r}, this is {new.pipeline!r}: "
             "use another log, or give it the log's name"
         )
-    before, after = old.operators, new.operators
-    for name in before.keys() & after.keys():
-        _compare_operator(name, before[name], after[name], changes, contents)
-    _compare_branches(before, after, changes)
-    _compare_connections(old.connections, new.connections, before.keys(), after.keys(), changes)
-    if old.scopes != new.scopes:
+    before, after = _by_id(old), _by_id(new)
+    for id_ in before.keys() & after.keys():
+        name, known = after[id_]
+        if before[id_][0] != name:
+            changes.accepted.append(f"operator {before[id_][0]!r} is called {name!r} now")
+        _Comparison(id_, name, before[id_][1], known, old, contents, changes).compare()
+    _compare_presence(before, after, changes)
+    rewiring = plan(old, new, contents)
+    changes.accepted.extend(rewiring.accepted)
+    changes.refused.extend(rewiring.refused)
+    changes.beginnings.extend(rewiring.beginnings)
+    changes.closed.extend(rewiring.closed)
+    if _scopes(old) != _scopes(new):
         changes.accepted.append("the lineage scopes changed: events so far were captured under the old ones")
     changes.accepted.sort()
     changes.refused.sort()
     return changes
 
 
-def _compare_operator(
-    name: OperatorName, old: OperatorRecord, new: OperatorRecord, changes: Changes, contents: LogContents | None
-) -> None:
-    def refuse(what: str, why: str) -> None:
-        changes.refused.append(f"operator {name!r}: {what}: {why}; {_REMEDY}")
+def _by_id(record: GraphRecord) -> dict[OperatorId, tuple[OperatorName, OperatorRecord]]:
+    return {id_: (name, record.operators[name]) for name, id_ in ids_in(record).items()}
 
-    if old.kind != new.kind:
-        refuse(f"it was a {old.kind} and is now a {new.kind}", "its journal means something else")
-        return
-    if old.inputs != new.inputs:
-        refuse(f"its input ports were {_list(old.inputs)} and are now {_list(new.inputs)}",
-               "positions belong to ports")  # fmt: skip
-    for port in sorted(old.outputs.keys() | new.outputs.keys()):
-        was, now = old.outputs.get(port), new.outputs.get(port)
-        if was is None or now is None:
-            verb = "added" if was is None else "removed"
-            refuse(f"the output port {port!r} was {verb}", "the log has its events by port")
+
+def _scopes(record: GraphRecord) -> list[Any]:
+    """The scopes with the ids of their ports."""
+    ids = ids_in(record)
+
+    def port(end: tuple[OperatorName, PortName] | None) -> Any:
+        return None if end is None else (ids.get(end[0], end[0]), end[1])
+
+    return [(port(scope.start), port(scope.target), scope.keep, scope.size) for scope in record.scopes]
+
+
+@dataclass
+class _Comparison:
+    """One operator that stays."""
+
+    id: OperatorId
+    name: OperatorName
+    old: OperatorRecord
+    new: OperatorRecord
+    record: GraphRecord
+    contents: LogContents | None
+    changes: Changes
+
+    def compare(self) -> None:
+        old, new = self.old, self.new
+        if (old.kind == "source") != (new.kind == "source"):
+            self._refuse(f"it was a {old.kind} and is now a {new.kind}", "its journal means something else", _RENAME)
+            return
+        for port in sorted(old.outputs.keys() | new.outputs.keys()):
+            self._compare_port(port)
+        for target in sorted(old.targets.keys() | new.targets.keys()):
+            self._compare_target(target)
+        if old.policy != new.policy:
+            self._refuse(
+                f"its policy was {old.policy!r} and is now {new.policy!r}",
+                "the log was kept under the old one",
+                _UNDO,
+            )
+        if old.read != new.read:
+            self._refuse(
+                f"it read as {_reading(old.read)} and now reads as {_reading(new.read)}",
+                "offsets belong to the kind of source",
+                "give the new source another name, without was=: then it is read from its beginning, and what came "
+                "of the old one stays",
+            )
+        if old.stateless != new.stateless:
+            kind = "stateful" if old.stateless else "stateless"
+            self._unless_open(f"it has become {kind}", "its input sets in the log are of the other kind")
+        elif old.state != new.state:
+            self._compare_state()
+        if old.parameters is not None and new.parameters is not None and old.parameters != new.parameters:
+            self._unless_open(
+                f"it had {_pairs(old.parameters)} and now has {_pairs(new.parameters)}",
+                "input sets that began with the old ones would be rebuilt as something else",
+            )
+        if old.version != new.version:
+            self._accept(
+                f"its code changed (version {old.version} to {new.version})",
+                "what was made stays, what comes is made by the new code",
+            )
+
+    def _accept(self, what: str, why: str) -> None:
+        self.changes.accepted.append(f"operator {self.name!r}: {what}: {why}")
+
+    def _refuse(self, what: str, why: str, remedy: str) -> None:
+        self.changes.refused.append(f"operator {self.name!r}: {what}: {why}; {remedy.format(name=self.name)}")
+
+    def _unless_open(self, what: str, why: str) -> None:
+        """A change that sets which are not done stand in the way of."""
+        sets = ["(unknown)"] if self.contents is None else self.contents.sets(self.id)
+        if sets:
+            self._refuse(what, f"{why}, and these are not done: {some(sets)}", _CLOSE)
+        else:
+            self._accept(what, "no input set is open that began before")
+
+    def _compare_port(self, port: PortName) -> None:
+        was, now = self.old.outputs.get(port), self.new.outputs.get(port)
+        if was is None:
+            self._accept(f"the output port {port!r} was added", "it begins empty")
+        elif now is None:
+            self._accept(f"the output port {port!r} was removed", "what it has put out stays in the log")
         elif was != now:
-            refuse(f"the schema of port {port!r} changed from ({_text(was)}) to ({_text(now)})",
-                   "the events in the log have the old one")  # fmt: skip
-    if old.targets != new.targets:
-        refuse(f"its targets were {_pairs(old.targets)} and are now {_pairs(new.targets)}",
-               "writes are numbered per target")  # fmt: skip
-    if old.policy != new.policy:
-        refuse(
-            f"its policy was {old.policy!r} and is now {new.policy!r}",
-            "the log was kept under the old one",
-        )
-    if old.read != new.read:
-        refuse(f"it read as {_reading(old.read)} and now reads as {_reading(new.read)}",
-               "offsets belong to the kind of source")  # fmt: skip
-    if old.stateless != new.stateless:
-        kind = "stateful" if old.stateless else "stateless"
-        refuse(f"it has become {kind}", "its input sets in the log are of the other kind")
-    elif old.state != new.state:
-        _compare_state(refuse, name, old.state, new.state, changes, contents)
-    if old.parameters is not None and new.parameters is not None and old.parameters != new.parameters:
-        _compare_parameters(name, old.parameters, new.parameters, changes, contents)
-    if old.version != new.version:
-        changes.accepted.append(
-            f"operator {name!r}: its code changed (version {old.version} to {new.version}): "
-            "what was made stays, what comes is made by the new code"
-        )
+            what = f"the schema of port {port!r} changed from ({_text(was)}) to ({_text(now)})"
+            held = self._held(port)
+            if held:
+                self._refuse(what, f"events of the old one are in use: {'; '.join(held)}", _CLOSE)
+            else:
+                self._accept(what, "everybody is done with events of the old one")
 
+    def _held(self, port: PortName) -> list[str]:
+        """Who still needs events of a port."""
+        names = {id_: name for name, id_ in ids_in(self.record).items()}
+        wires = [wire for wire in wires_of(self.record) if (wire.sender, wire.out) == (self.id, port)]
+        if self.contents is None:
+            return [f"{names[wire.receiver]!r} may have" for wire in wires]
+        found = []
+        for wire in wires:
+            if untaken := self.contents.untaken(wire):
+                found.append(f"{names[wire.receiver]!r} has not taken {untaken}")
+            if sets := self.contents.sets_with(wire):
+                found.append(f"{names[wire.receiver]!r} has them in the sets {some(sets)}")
+        return found
 
-def _compare_state(
-    refuse: Callable[[str, str], None],
-    name: OperatorName,
-    old: Mapping[str, str] | None,
-    new: Mapping[str, str] | None,
-    changes: Changes,
-    contents: LogContents | None,
-) -> None:
-    """A state may gain fields: they have defaults, since State() takes no arguments. A field may get another type if
-    that one can hold what is logged: the way out for a state whose values outgrew their types."""
-    if old is not None and new is not None and old.items() <= new.items():
-        added = _list(sorted(new.keys() - old.keys()))
-        changes.accepted.append(
-            f"operator {name!r}: its state has new fields, which begin at their defaults: {added}"
-        )
-        return
-    kept = old is not None and new is not None and old.keys() <= new.keys()
-    if kept and contents is not None and contents.state_fits(name):
-        changes.accepted.append(
-            f"operator {name!r}: its state had {_pairs(old)} and now has {_pairs(new)}: "
-            "what the log holds can be read as that"
-        )
-        return
-    refuse(f"its state had {_pairs(old)} and now has {_pairs(new)}", "the state in the log could not be read")
-
-
-def _compare_parameters(
-    name: OperatorName,
-    old: Mapping[str, str],
-    new: Mapping[str, str],
-    changes: Changes,
-    contents: LogContents | None,
-) -> None:
-    what = f"operator {name!r}: it had {_pairs(old)} and now has {_pairs(new)}"
-    sets = ["(unknown)"] if contents is None else contents.sets(name)
-    if not sets:
-        changes.accepted.append(f"{what}: no input set is open that began with the old ones")
-        return
-    shown = ", ".join(sets[:_SHOWN]) + (f" and {len(sets) - _SHOWN} more" if len(sets) > _SHOWN else "")
-    changes.refused.append(
-        f"{what}: input sets that began with the old ones are not done, and would be rebuilt as something else: "
-        f"{shown}; run it with the old ones until they are done (see `logline errors LOG` for those set aside), "
-        f"then change; or {_REMEDY}"
-    )
-
-
-def _compare_branches(
-    before: Mapping[OperatorName, OperatorRecord], after: Mapping[OperatorName, OperatorRecord], changes: Changes
-) -> None:
-    for name in after.keys() - before.keys():
-        if after[name].kind == "source":
-            changes.refused.append(f"source {name!r} was added: only branches that receive can be; {_REMEDY}")
-        else:
-            changes.accepted.append(f"operator {name!r} was added at the end of a branch")
-    for name in before.keys() - after.keys():
-        if before[name].kind == "source":
-            changes.refused.append(f"source {name!r} was removed: only branches that receive can be; {_REMEDY}")
-        else:
-            changes.accepted.append(f"operator {name!r} was removed: what it had not finished is not finished")
-
-
-def _compare_connections(
-    old: Collection[Connection],
-    new: Collection[Connection],
-    before: Collection[OperatorName],
-    after: Collection[OperatorName],
-    changes: Changes,
-) -> None:
-    was, now = set(old), set(new)
-    # A connection into an operator that comes or goes is part of its branch.
-    for sender, out, receiver, port in now - was:
-        if receiver in before:
-            changes.refused.append(
-                f"{sender}.{out} was connected to {receiver}.{port}, which is not new: "
-                f"it has taken events without it; {_REMEDY}"
+    def _compare_target(self, target: TargetName) -> None:
+        was, now = self.old.targets.get(target), self.new.targets.get(target)
+        if was == now:
+            return
+        if was is None:
+            self._accept(f"the target {target!r} was added", "its writes begin with number 1")
+            return
+        written = 1 if self.contents is None else self.contents.written(self.id, target)
+        unwritten = 1 if self.contents is None else self.contents.unwritten(self.id, target)
+        if now is not None and written:
+            self._refuse(
+                f"the target {target!r} was {was} and is now {now}",
+                "it could not tell which of its writes are done",
+                _RENAME,
             )
-    for sender, out, receiver, port in was - now:
-        if receiver in after:
-            changes.refused.append(
-                f"{sender}.{out} is no longer connected to {receiver}.{port}, which is still there: "
-                f"it may have open sets with events of it; {_REMEDY}"
+        elif now is not None:
+            self._accept(f"the target {target!r} was {was} and is now {now}", "nothing was written yet")
+        elif unwritten:
+            count = "writes" if self.contents is None else f"{unwritten} write{'s'[: unwritten != 1]}"
+            self._refuse(f"the target {target!r} was removed", f"{count} of it are not done", _DRAIN)
+        else:
+            self._accept(f"the target {target!r} was removed", "all of its writes are done")
+
+    def _compare_state(self) -> None:
+        """A state may gain fields: they have defaults, since State() takes no arguments. A field may get another type
+        if that one can hold what is logged: the way out for a state whose values outgrew their types."""
+        old, new = self.old.state, self.new.state
+        if old is not None and new is not None and old.items() <= new.items():
+            added = _list(sorted(new.keys() - old.keys()))
+            self.changes.accepted.append(
+                f"operator {self.name!r}: its state has new fields, which begin at their defaults: {added}"
             )
+            return
+        kept = old is not None and new is not None and old.keys() <= new.keys()
+        what = f"its state had {_pairs(old)} and now has {_pairs(new)}"
+        if kept and self.contents is not None and self.contents.state_fits(self.id):
+            self._accept(what, "what the log holds can be read as that")
+        elif old is None:
+            self._accept(what, "it begins as State() makes it")
+        else:
+            self._refuse(what, "the state in the log could not be read", _FRESH)
+
+
+_DRAIN = "run the pipeline as it was until that is done (stop it with drain), then change it"
+_FRESH = (
+    "undo the change, or make it anew with all that follows it, from what the log still has: "
+    'fresh=["{name}"] (--fresh {name})'
+)
+_CLOSE = (
+    "run the pipeline as it was until they are done (with --close if they are windows, and see `logline errors LOG` "
+    "for those set aside), then change it; or make it anew, with all that follows it, from what the log still has: "
+    'fresh=["{name}"] (--fresh {name})'
+)
+_RENAME = "undo the change, or give the new one another name, without was="
+_UNDO = "undo the change, or start with a fresh log"
+
+
+def _compare_presence(
+    before: Mapping[OperatorId, tuple[OperatorName, OperatorRecord]],
+    after: Mapping[OperatorId, tuple[OperatorName, OperatorRecord]],
+    changes: Changes,
+) -> None:
+    gone = {before[id_][0]: id_ for id_ in before.keys() - after.keys()}
+    for id_ in after.keys() - before.keys():
+        name, known = after[id_]
+        if name in gone:
+            changes.accepted.append(
+                f"operator {name!r} is made anew, from what the log still has"
+                + (
+                    f"; what the old one wrote stays in its target{'s'[: len(known.targets) > 1]}"
+                    if known.targets
+                    else ""
+                )
+            )
+        else:
+            changes.accepted.append(f"{'source' if known.kind == 'source' else 'operator'} {name!r} was added")
+    names = {name for name, _ in after.values()}
+    for name, id_ in gone.items():
+        if name not in names:
+            kind = "source" if before[id_][1].kind == "source" else "operator"
+            changes.accepted.append(f"{kind} {name!r} was removed: what it had not finished is not finished")
 
 
 def _text(columns: Collection[Column]) -> str:

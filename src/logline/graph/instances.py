@@ -21,11 +21,26 @@ that replicas will change this module and not its callers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+from logline.errors import BadName
 from logline.graph.model import Connection, Graph, Policy
-from logline.names import ChannelName, InstanceName, OperatorName, PortName, channel_name, instance_name
+from logline.names import (
+    Called,
+    ChannelName,
+    InstanceName,
+    OperatorId,
+    OperatorName,
+    PortName,
+    Ssn,
+    called,
+    channel_name,
+    event_name,
+    instance_name,
+    operator_id,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +51,18 @@ class InstanceNode:
     replica: int | None = None
     """Its number among the operator's replicas; None if the operator has none."""
     policy: Policy = "pessimistic"
+    id: OperatorId | None = None
+    """The operator's id in the log; None: the one that a fresh log gives to its name."""
 
     @property
     def name(self) -> InstanceName:
-        """The operator's name, `hourly`; of a replica with its number, `hourly/2`."""
-        return instance_name(self.operator, self.replica)
+        """The operator's id, `hourly`; of a replica with its number, `hourly/2`."""
+        return instance_name(self.id or operator_id(self.operator, 1), self.replica)
+
+    @property
+    def called(self) -> Called:
+        """The same with the operator's name of today: how users call it."""
+        return called(self.operator, self.replica)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +76,8 @@ class Channel:
     port: PortName
     policy: Policy = "pessimistic"
     """The receiver's: it decides what the receiver needs of the channel."""
+    called: Called | None = None
+    """What users call the sender, if not by its name in the log."""
 
     @classmethod
     def between(
@@ -63,9 +87,10 @@ class Channel:
         receiver: InstanceName,
         port: PortName,
         policy: Policy = "pessimistic",
+        called: Called | None = None,
     ) -> Channel:
         """The channel that joins these two ports."""
-        return cls(channel_name(sender, out, receiver, port), sender, out, receiver, port, policy)
+        return cls(channel_name(sender, out, receiver, port), sender, out, receiver, port, policy, called)
 
 
 @dataclass(frozen=True)
@@ -78,6 +103,8 @@ class Expansion:
     _of_connection: Mapping[Connection, tuple[Channel, ...]]
     _into: Mapping[InstanceName, tuple[Channel, ...]]
     _out_of: Mapping[tuple[InstanceName, PortName], tuple[Channel, ...]]
+    closed: tuple[Channel, ...] = ()
+    """By which nothing is taken any more (R14): those of connections that are gone."""
 
     @classmethod
     def of(cls, instances: Iterable[InstanceNode], connections: Iterable[Connection]) -> Expansion:
@@ -87,7 +114,7 @@ class Expansion:
             of_operator[instance.operator] = (*of_operator.get(instance.operator, ()), instance)
         of_connection = {
             c: tuple(
-                Channel.between(sender.name, c.out, receiver.name, c.port, receiver.policy)
+                Channel.between(sender.name, c.out, receiver.name, c.port, receiver.policy, sender.called)
                 for sender in of_operator[c.sender]
                 for receiver in of_operator[c.receiver]
             )
@@ -124,12 +151,52 @@ class Expansion:
         """The channels by which the events of an output port go."""
         return self._out_of.get((instance, port), ())
 
+    def closed_into(self, instance: InstanceName) -> tuple[Channel, ...]:
+        """The closed channels by which an instance has taken events."""
+        return tuple(channel for channel in self.closed if channel.receiver == instance)
+
+    def needing(self, instance: InstanceName, port: PortName) -> tuple[Channel, ...]:
+        """Whoever may need events of an output port: its receivers, and those that were (R12)."""
+        were = (channel for channel in self.closed if (channel.sender, channel.out) == (instance, port))
+        return (*self.out_of(instance, port), *were)
+
     def operator_of(self, instance: InstanceName) -> OperatorName:
         """The operator of which this is an instance."""
         return self.instances[instance].operator
 
+    # ---- what users call them ----------------------------------------------------------------------------
+
+    @cached_property
+    def _called(self) -> Mapping[Called, InstanceName]:
+        return {node.called: name for name, node in self.instances.items()}
+
+    def find(self, text: Called) -> InstanceName:
+        """The instance that users call so; BadName says which there are."""
+        found = self._called.get(text)
+        if found is None:
+            raise BadName(f"there is no operator {text!r}; there are {', '.join(self._called)}")
+        return found
+
+    def called(self, instance: InstanceName) -> Called:
+        """What users call an instance."""
+        return self.instances[instance].called
+
+    def event_name(self, instance: InstanceName, port: PortName, ssn: Ssn) -> str:
+        """What users call an event."""
+        return event_name(self.called(instance), port, ssn)
+
 
 def expand(graph: Graph) -> Expansion:
     """The instances and channels of a graph: one instance per operator and one channel per connection for now."""
-    nodes = [InstanceNode(name, None, node.options.policy) for name, node in graph.nodes.items()]
-    return Expansion.of(nodes, graph.connections)
+    nodes = [InstanceNode(name, None, node.options.policy, graph.id_of(name)) for name, node in graph.nodes.items()]
+    made = Expansion.of(nodes, graph.connections)
+    return replace(made, closed=tuple(_closed(graph, made)))
+
+
+def _closed(graph: Graph, made: Expansion) -> Iterator[Channel]:
+    for wire in graph.closed:
+        if wire.channel not in made.channels:
+            sender, receiver = instance_name(wire.sender), instance_name(wire.receiver)
+            policy = made.instances[receiver].policy if receiver in made.instances else "pessimistic"
+            called = made.instances[sender].called if sender in made.instances else None
+            yield Channel(wire.channel, sender, wire.out, receiver, wire.port, policy, called)

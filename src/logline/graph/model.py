@@ -15,7 +15,17 @@ import pyarrow as pa
 
 from logline.graph.connector import Sink, Source
 from logline.graph.operator import Duration, Operator
-from logline.names import ERRORS, OperatorName, PortName, TargetName
+from logline.names import (
+    ERRORS,
+    ChannelName,
+    OperatorId,
+    OperatorName,
+    PortName,
+    TargetName,
+    channel_name,
+    instance_name,
+    operator_id,
+)
 
 OnError = Literal["stop", "divert", "drop"]
 Policy = Literal["pessimistic", "replay", "causal", "eventual", "aligned", "ephemeral"]
@@ -66,6 +76,8 @@ class NodeOptions:
     retry: Retry | None = None
     on_error: OnError = "stop"
     version: str | None = None
+    was: OperatorName | None = None
+    """Its name before a rename."""
     accept: str | None = None
     rows: int = 10_000
     """Sources: records per event, at most."""
@@ -108,6 +120,20 @@ class Connection(NamedTuple):
         return f"{self.sender}.{self.out}>{self.receiver}.{self.port}"
 
 
+class Wire(NamedTuple):
+    """A connection by the ids of its operators, which a rename does not change."""
+
+    sender: OperatorId
+    out: PortName
+    receiver: OperatorId
+    port: PortName
+
+    @property
+    def channel(self) -> ChannelName:
+        """The channel of this connection, as the log names it."""
+        return channel_name(instance_name(self.sender), self.out, instance_name(self.receiver), self.port)
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """A lineage scope: the output port where capture starts and the one where it ends (LOG.io 3.1)."""
@@ -128,6 +154,14 @@ class Graph:
     nodes: Mapping[OperatorName, Node]
     connections: tuple[Connection, ...]
     scopes: tuple[Scope, ...] = ()
+    ids: Mapping[OperatorName, OperatorId] = field(default_factory=dict)
+    """The ids of operators in a log (`graph.identity`), where they are not what a fresh log would give them."""
+    closed: tuple[Wire, ...] = ()
+    """Connections of the log that are gone. Open sets and lineage may still need what was taken by them."""
+
+    def id_of(self, operator: OperatorName) -> OperatorId:
+        """The operator's id in the log: it keys the journal, the targets and `ctx.id`, whatever its name is (R14)."""
+        return self.ids.get(operator) or operator_id(operator, 1)
 
     def into(self, receiver: OperatorName) -> Iterator[Connection]:
         """The connections into an operator, in the order of definition."""

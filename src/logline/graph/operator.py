@@ -41,7 +41,7 @@ from typing import (
 import msgspec
 import pyarrow as pa
 
-from logline.names import InsetId, InstanceName, PortName, Ssn, event_name
+from logline.names import Called, InsetId, InstanceName, PortName, Ssn, event_name
 
 if TYPE_CHECKING:
     from random import Random
@@ -86,7 +86,7 @@ class Event(msgspec.Struct, frozen=True, eq=False):
     the log. It is a Struct since that is frozen, and costs a fraction of a plain class to make.
     """
 
-    _sender: InstanceName
+    _sender: Called | InstanceName
     _out: PortName
     ssn: Ssn
     port: PortName

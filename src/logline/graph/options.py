@@ -20,7 +20,7 @@ from logline.errors import OptionError
 from logline.graph.durations import duration, rate
 from logline.graph.model import NodeOptions, OnError, Policy, Retry
 from logline.graph.operator import Duration
-from logline.names import NAME_RULE, may_name
+from logline.names import NAME_RULE, OperatorName, may_name
 
 Kind = Literal["source", "operator", "rows", "writer", "sink"]
 """What takes options: `rows` is map_rows, `writer` an operator with targets."""
@@ -41,6 +41,8 @@ class Options(TypedDict, total=False):
     """How often code that raised an exception is tried."""
     version: str
     """The version of the code; by default a digest of it."""
+    was: str
+    """Its name before a rename: it goes on with what the log holds under that one."""
 
 
 class SourceOptions(Options, total=False):
@@ -171,8 +173,10 @@ def _version(value: Any) -> str:
     return value
 
 
-def _was(value: Any) -> None:
-    raise OptionError("a rename is not honoured yet: keep the old name, or start with a fresh log")
+def _was(value: Any) -> OperatorName:
+    if not isinstance(value, str) or not may_name(value):
+        raise OptionError(f"{value!r} is not a name: {NAME_RULE}")
+    return OperatorName(value)
 
 
 def _rate(value: Any) -> str:
@@ -230,10 +234,11 @@ _CHECKS = {
     "retry": _retry,
     "on_error": _on_error,
     "version": _version,
+    "was": _was,
     "accept": _accept,
     "depends": _depends,
     "rows": _count,
     "within": duration,
 }
-_NOT_YET: Mapping[str, Callable[[Any], None]] = {"replicas": _replicas, "was": _was}
+_NOT_YET: Mapping[str, Callable[[Any], None]] = {"replicas": _replicas}
 """Options to come. No kind lists them, so that no editor offers them; whoever knows of them is told."""

@@ -14,7 +14,7 @@ default; one without a default was always there. Another format is a LogError th
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -27,10 +27,21 @@ from logline.graph.connector import Guarantee, Source
 from logline.graph.dependencies import dependencies
 from logline.graph.digest import code_digest
 from logline.graph.instances import expand
-from logline.graph.model import Connection, Graph, Node, NodeKind, NodeOptions, Policy, Scope
+from logline.graph.model import Connection, Graph, Node, NodeKind, NodeOptions, Policy, Scope, Wire
 from logline.graph.operator import Dependency, is_stateless
 from logline.graph.states import state_fields
-from logline.names import InstanceName, OperatorName, PartitionName, PortName, TargetName
+from logline.names import (
+    Called,
+    InstanceName,
+    OperatorId,
+    OperatorName,
+    PartitionName,
+    PortName,
+    Ssn,
+    TargetName,
+    generation_of,
+    operator_id,
+)
 
 FORMAT = 1
 
@@ -69,6 +80,8 @@ class OperatorRecord(msgspec.Struct, frozen=True):
     depends: tuple[Dependency, ...] = ()
     parameters: Mapping[str, str] | None = None
     """What gives its open sets their meaning; None if the log does not know."""
+    id: OperatorId | None = None
+    """What it is called in the log for good; None: its name, in the first generation."""
 
     @property
     def stages(self) -> bool:
@@ -84,6 +97,25 @@ class ScopeRecord(msgspec.Struct, frozen=True):
     keep: float | None
     """In seconds."""
     size: int | None = None
+
+
+class FormerRecord(msgspec.Struct, frozen=True):
+    """An operator that is not in the pipeline any more: lineage may still lead to it."""
+
+    name: OperatorName
+    """What it was called last."""
+    operator: OperatorRecord
+    schemas: Mapping[PortName, str] = {}
+
+
+class VersionRecord(msgspec.Struct, frozen=True):
+    """From when on a version of an operator's code made what it put out."""
+
+    version: str
+    at: float
+    """The time of the start, in seconds since 1970."""
+    after: Mapping[PortName, Ssn] = {}
+    """The last event of each port that an earlier version made."""
 
 
 class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,8 +136,12 @@ class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The ports whose events nobody may collect. An operator that is missing here keeps everything."""
     script: str | None = None
     """The file that defines the pipeline, if it is one."""
-    beginning: tuple[OperatorName, ...] = ()
-    """Operators of branches that were added and have perhaps only begun."""
+    closed: tuple[Wire, ...] = ()
+    """Connections that are gone."""
+    former: Mapping[OperatorId, FormerRecord] = {}
+    """Operators that are gone."""
+    versions: Mapping[OperatorId, tuple[VersionRecord, ...]] = {}
+    """Which code made what, of each operator that is or was there; in the order of the starts."""
 
 
 def record_of(graph: Graph) -> GraphRecord:
@@ -142,6 +178,7 @@ def _operator(graph: Graph, node: Node) -> OperatorRecord:
         read=None if source is None else _read(source),
         depends=tuple(dependencies(graph, node)),
         parameters={} if op is None else {name: str(value) for name, value in op.parameters().items()},
+        id=graph.id_of(node.name),
     )
 
 
@@ -166,19 +203,60 @@ def graph_of(record: GraphRecord) -> Graph:
     scopes = tuple(
         Scope(s.start, s.target, None if s.keep is None else timedelta(seconds=s.keep), s.size) for s in record.scopes
     )
-    return Graph(record.pipeline, nodes, record.connections, scopes)
+    return Graph(record.pipeline, nodes, record.connections, scopes, ids_in(record), record.closed)
 
 
-def schema_of(record: GraphRecord, instance: InstanceName, port: PortName) -> pa.Schema:
+def whole_record(record: GraphRecord) -> GraphRecord:
+    """The record with the operators and connections that are gone among the others, for those who look back. One
+    whose name another operator has by now is called by its generation: `clean@1`."""
+    if not record.former and not record.closed:
+        return record
+    last = {former.name: id_ for id_, former in record.former.items()}
+    names = {id_: name for name, id_ in ids_in(record).items()}
+    for id_, former in record.former.items():
+        free = former.name not in record.operators and last[former.name] == id_
+        first, generation = generation_of(id_)
+        names[id_] = former.name if free else OperatorName(f"{first}@{generation}")
+    gone = [Connection(names[w.sender], w.out, names[w.receiver], w.port) for w in record.closed]
+    connections = tuple(dict.fromkeys((*record.connections, *gone)))
+    operators = {**{names[id_]: former.operator for id_, former in record.former.items()}, **record.operators}
+    return msgspec.structs.replace(
+        record,
+        operators={name: operators[name] for name in _in_order(operators, connections)},
+        schemas={**{names[id_]: former.schemas for id_, former in record.former.items()}, **record.schemas},
+        connections=connections,
+        closed=(),
+        former={},
+    )
+
+
+def _in_order(names: Iterable[OperatorName], connections: Collection[Connection]) -> Iterator[OperatorName]:
+    """Senders before receivers, also where former connections make a circle of two graphs: then as they are."""
+    rest = list(names)
+    while rest:
+        ready = [name for name in rest if not any(c.receiver == name and c.sender in rest for c in connections)]
+        yield from ready or rest
+        rest = [name for name in rest if name not in ready] if ready else []
+
+
+def ids_in(record: GraphRecord) -> dict[OperatorName, OperatorId]:
+    """The ids of the operators in the log."""
+    return {name: known.id or operator_id(name, 1) for name, known in record.operators.items()}
+
+
+def schema_of(record: GraphRecord, sender: Called, port: PortName) -> pa.Schema:
     """The schema of an instance's output port; BadName says which instances and ports there are."""
-    instances = expand(graph_of(record)).instances
-    if instance not in instances:
-        raise BadName(f"there is no operator {instance!r}; there are {', '.join(instances)}")
-    operator = instances[instance].operator
+    expansion = expand(graph_of(record))
+    operator = expansion.operator_of(expansion.find(sender))
     ports = record.operators[operator].outputs
     if port not in ports:
-        raise BadName(f"{instance!r} has no port {port!r}; it has {', '.join(ports)}")
+        raise BadName(f"{sender!r} has no port {port!r}; it has {', '.join(ports)}")
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record.schemas[operator][port])))
+
+
+def find_instance(record: GraphRecord, text: Called) -> InstanceName:
+    """The instance that users call so; BadName says which there are."""
+    return expand(graph_of(record)).find(text)
 
 
 def to_plain(record: GraphRecord) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from html import escape
 
 from logline.lineage.trace import Link, Trace
 from logline.lineage.view import Event, LogView, name_of
-from logline.names import InstanceName
+from logline.names import Called
 
 MOST = 12
 """Events under one, or in one column, that are drawn; of the others there is a count."""
@@ -117,7 +117,7 @@ def _dot(text: str) -> str:
 
 def draw_svg(view: LogView, found: Trace) -> str:
     """Draws what a query found as one `<svg>` element: a column per operator, a box per event."""
-    columns: dict[InstanceName, list[Event]] = {}
+    columns: dict[Called, list[Event]] = {}
     for event in sorted(found.depths, key=lambda e: (view.rank[e[0]], e[1], e[2])):
         columns.setdefault(event[0], []).append(event)
     places: dict[Event, tuple[int, int]] = {}

@@ -58,7 +58,7 @@ def names(view: LogView) -> Mapping[str, Callable[[], pa.Table]]:
     for name, make in TABLES.items():
         found[name] = lambda make=make: make(view.store, view.record)  # type: ignore[misc]
     tables = {_folded(name) for name in found}
-    for instance in view.expansion.instances:
+    for instance in view.instances:
         for out in view.operator(instance).outputs:
             port = (instance, out)
             for text in {port_text(port), port_name(*port)}:

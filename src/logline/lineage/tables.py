@@ -25,7 +25,7 @@ from logline.engine import codec
 from logline.engine.sets import Answer
 from logline.lineage.trace import Link, Trace
 from logline.lineage.view import Event, LogView, Port, name_of
-from logline.names import InstanceName, Serial
+from logline.names import Called, Serial
 
 FOUND = pa.schema(
     [
@@ -113,7 +113,8 @@ def _call_rows(found: Trace) -> Iterable[dict[str, Any]]:
 def edges(view: LogView) -> pa.Table:
     """Every pair of an output event and an event it was made of, as far as lineage is captured and kept."""
     rows: list[tuple[str, str, str, str]] = []
-    for instance, node in view.expansion.instances.items():
+    for node in view.expansion.instances.values():
+        instance = node.called
         enabled = view.ports_enabled(instance)
         reader = view.reader(instance)
         for port in sorted(enabled.outputs):
@@ -130,7 +131,7 @@ def edges(view: LogView) -> pa.Table:
     return pa.table([pa.array(c, pa.string()) for c in columns], schema=EDGES)
 
 
-def _members(view: LogView, instance: InstanceName, serial: Serial) -> tuple[str, list[str]]:
+def _members(view: LogView, instance: Called, serial: Serial) -> tuple[str, list[str]]:
     inset = view.reader(instance).inset(serial)
     if inset is None:
         return "", []

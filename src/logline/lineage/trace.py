@@ -23,7 +23,7 @@ from logline.engine.events import Output
 from logline.engine.sets import Answer
 from logline.graph.instances import Channel
 from logline.lineage.view import Event, LogView, Port
-from logline.names import ERRORS, InstanceName, Serial, Ssn
+from logline.names import ERRORS, Called, Serial, Ssn
 
 Direction = Literal["backward", "forward"]
 End = Literal["source", "scope", "expired", "sink", "open", "nothing", "to"]
@@ -38,7 +38,7 @@ class Link(NamedTuple):
     """The one that was found."""
     of: Event
     """The one it was found from: backward what was made of it, forward what it was made of."""
-    operator: InstanceName
+    operator: Called
     serial: Serial
     inset: str
 
@@ -55,7 +55,7 @@ class Trace:
     ends: dict[Event, End] = field(default_factory=dict)
     headers: dict[Event, Output | None] = field(default_factory=dict)
     """Rows and bytes; None for an event that is collected."""
-    calls: dict[tuple[InstanceName, Serial], Sequence[Answer]] = field(default_factory=dict)
+    calls: dict[tuple[Called, Serial], Sequence[Answer]] = field(default_factory=dict)
     """The answers that sets on the way were given by the outside (R9): reads are inputs too."""
 
     def kept(self, event: Event) -> bool:
@@ -119,7 +119,7 @@ def _backward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
 def _was_captured(view: LogView, event: Event) -> bool:
     """Whether lineage is captured of whatever the event was made of: if it is not there, it is forgotten."""
     instance, port, _ = event
-    inputs = view.expansion.into(instance)
+    inputs = view.inputs(instance)
     return port in view.ports_enabled(instance).outputs and all(view.traced_in(c.name) for c in inputs)
 
 
@@ -130,7 +130,7 @@ def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
     ends: End | None = None
     receivers = _receivers(view, event)
     for channel in receivers:
-        receiver = channel.receiver
+        receiver = view.receiver(channel)
         enabled = view.ports_enabled(receiver)
         if not view.traced_in(channel.name) or not enabled.outputs:
             ends = ends or ("sink" if view.operator(receiver).kind == "sink" else "scope")
@@ -172,8 +172,9 @@ def _is_waited_for(view: LogView, event: Event) -> bool:
     """Whether something may still come of it: a receiver has not taken it, or has it in a set that is not done."""
     instance, _, ssn = event
     for channel in _receivers(view, event):
-        need = view.reader(channel.receiver).needs(channel.name)
-        if ssn in need.members or (ssn > need.position.ssn and channel.receiver != instance):
+        receiver = view.receiver(channel)
+        need = view.reader(receiver).needs(channel.name)
+        if ssn in need.members or (ssn > need.position.ssn and receiver != instance):
             return True
     return False
 
@@ -184,10 +185,10 @@ def _ways_to(view: LogView, to: Port, direction: Direction) -> set[Port]:
     while todo:
         instance = todo.pop()[0]
         for channel in view.channels.values():
-            sender = (channel.sender, channel.out)
+            sender, receiver = view.sender(channel.name), view.receiver(channel)
             if direction == "backward" and sender in found:
-                new = {(channel.receiver, out) for out in view.operator(channel.receiver).outputs} - found
-            elif direction == "forward" and channel.receiver == instance:
+                new = {(receiver, out) for out in view.operator(receiver).outputs} - found
+            elif direction == "forward" and receiver == instance:
                 new = {sender} - found
             else:
                 continue

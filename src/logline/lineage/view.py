@@ -1,7 +1,11 @@
-"""The log as a lineage query sees it: operators, ports, channels, and where lineage is captured."""
+"""The log as a lineage query sees it: operators, ports, channels, and where lineage is captured.
+
+Here instances go by what users call them today (`Called`), which need not be their names in the log (R14).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -9,13 +13,13 @@ from logline.engine.history import Finished
 from logline.errors import BadName, LogError
 from logline.graph.instances import Channel, expand
 from logline.graph.lineage_paths import Enabled
-from logline.graph.record import OperatorRecord, graph_of
+from logline.graph.record import OperatorRecord, graph_of, whole_record
 from logline.names import (
     ERRORS,
     OUT,
+    Called,
     ChannelName,
     EventRange,
-    InstanceName,
     OperatorName,
     PortName,
     Ssn,
@@ -28,8 +32,8 @@ from logline.names import (
 from logline.store.seam import Reader, Store
 from logline.store.tables import again_channel_of, enabled, inset_text, record_in
 
-Port = tuple[InstanceName, PortName]
-Event = tuple[InstanceName, PortName, Ssn]
+Port = tuple[Called, PortName]
+Event = tuple[Called, PortName, Ssn]
 
 
 class LogView:
@@ -37,14 +41,21 @@ class LogView:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.record = record_in(store)
+        self.record = whole_record(record_in(store))
         self.expansion = expand(graph_of(self.record))
-        self._readers: dict[InstanceName, Reader] = {}
+        self._readers: dict[Called, Reader] = {}
 
-    def reader(self, instance: InstanceName) -> Reader:
+    def reader(self, instance: Called) -> Reader:
         """A reader of the instance's journal, opened when it is first asked for."""
         found = self._readers.get(instance)
-        return found if found is not None else self._readers.setdefault(instance, self.store.read(instance))
+        if found is None:
+            found = self._readers[instance] = self.store.read(self.expansion.find(instance))
+        return found
+
+    @cached_property
+    def instances(self) -> Sequence[Called]:
+        """All instances, senders before receivers."""
+        return [node.called for node in self.expansion.instances.values()]
 
     @cached_property
     def enabled(self) -> Mapping[OperatorName, Enabled]:
@@ -54,50 +65,58 @@ class LogView:
     @cached_property
     def channels(self) -> Mapping[ChannelName, Channel]:
         """Every channel with its two ends; those of retried rows, from a port `errors` back, among them."""
-        again = (self.again(instance) for instance in self.expansion.instances)
+        again = (self.again(instance) for instance in self.instances)
         return {**self.expansion.channels, **{channel.name: channel for channel in again if channel is not None}}
 
-    def again(self, instance: InstanceName) -> Channel | None:
+    def again(self, instance: Called) -> Channel | None:
         """The channel by which the instance takes in rejected rows that are retried, if it can."""
-        return again_channel_of(self.record, self.expansion, instance)
+        return again_channel_of(self.record, self.expansion, self.expansion.find(instance))
 
     def sender(self, channel: ChannelName) -> Port:
         """The output port from which the events of a channel come."""
         found = self.channels[channel]
-        return found.sender, found.out
+        return self.expansion.called(found.sender), found.out
+
+    def receiver(self, channel: Channel) -> Called:
+        """The instance that takes the events of a channel."""
+        return self.expansion.called(channel.receiver)
+
+    def inputs(self, instance: Called) -> Sequence[Channel]:
+        """The channels into an instance."""
+        return self.expansion.into(self.expansion.find(instance))
 
     def receivers(self, port: Port) -> Sequence[Channel]:
         """Where the events of an output port go."""
-        return self.expansion.out_of(*port)
+        return self.expansion.out_of(self.expansion.find(port[0]), port[1])
 
     @cached_property
-    def rank(self) -> Mapping[InstanceName, int]:
+    def rank(self) -> Mapping[Called, int]:
         """Instances in the order of the stream: senders before receivers."""
-        return {name: at for at, name in enumerate(self.expansion.instances)}
+        return {name: at for at, name in enumerate(self.instances)}
 
     @property
     def operators(self) -> Mapping[OperatorName, OperatorRecord]:
         """What the log knows of each operator."""
         return self.record.operators
 
-    def operator(self, instance: InstanceName) -> OperatorRecord:
+    def operator(self, instance: Called) -> OperatorRecord:
         """What the log knows of the operator of an instance."""
-        return self.operators[self.expansion.operator_of(instance)]
+        return self.operators[self.expansion.operator_of(self.expansion.find(instance))]
 
     def traced_in(self, channel: ChannelName) -> bool:
         """Whether lineage is captured of what comes by this channel."""
         found = self.channels[channel]
-        enabled = self.ports_enabled(found.receiver)
+        enabled = self.ports_enabled(self.receiver(found))
         if channel not in self.expansion.channels:  # retried rows came of all that the operator takes
             return bool(enabled.inputs) and ERRORS in enabled.outputs
         return found.port in enabled.inputs
 
-    def ports_enabled(self, instance: InstanceName) -> Enabled:
+    def ports_enabled(self, instance: Called) -> Enabled:
         """The ports of an instance between which lineage is captured."""
-        operator = self.expansion.operator_of(instance)
+        operator = self.expansion.operator_of(self.expansion.find(instance))
         return self.enabled.get(operator, Enabled(frozenset(), frozenset()))
 
-    def inset(self, instance: InstanceName, known: Finished) -> str:
+    def inset(self, instance: Called, known: Finished) -> str:
         """A set as the log's tables show it."""
         return str(known.id) if self.operator(instance).stateless else inset_text(known.id, known.serial)
 
@@ -109,10 +128,7 @@ class LogView:
         self._check(instance, port)
         return instance, port
 
-    def _check(self, instance: InstanceName, port: PortName) -> None:
-        if instance not in self.expansion.instances:
-            there = ", ".join(self.expansion.instances)
-            raise BadName(f"there is no operator {instance!r}; there are {there}")
+    def _check(self, instance: Called, port: PortName) -> None:
         ports = self.operator(instance).outputs
         if port not in ports:
             there = f"it has {', '.join(ports)}" if ports else "it has none"
@@ -122,7 +138,7 @@ class LogView:
         """The events that names, ranges (`hourly:12..40`) and ports (all that the log has of `hourly`) stand for."""
         found: dict[Event, None] = {}
         for text in [asked] if isinstance(asked, str) else asked:
-            if is_word(text.strip().replace(".", "").replace("/", "")):
+            if is_word(re.sub("[./@]", "", text.strip())):
                 instance, port = self.port(text)
                 reader = self.reader(instance)
                 stored = reader.stored(port)
@@ -134,21 +150,21 @@ class LogView:
         return list(found)
 
     def _range(self, wanted: EventRange, text: str) -> list[Event]:
-        self._check(wanted.instance, wanted.port)
-        reader = self.reader(wanted.instance)
+        self._check(wanted.called, wanted.port)
+        reader = self.reader(wanted.called)
         last = reader.head(wanted.port).last
         if wanted.last >= last and reader.image().ended:  # the end of the stream is no event of records
             last = Ssn(last - 1)
         if wanted.last > last:
             has = f"has put out 1..{last}" if last else "has put out nothing yet"
-            raise LogError(f"{text!r} is not in the log: {port_name(wanted.instance, wanted.port)} {has}")
+            raise LogError(f"{text!r} is not in the log: {port_name(wanted.called, wanted.port)} {has}")
         asked = [Ssn(ssn) for ssn in range(wanted.first, wanted.last + 1)]
         marks = _marks(reader, wanted.port, asked)
         if len(marks) == len(asked):
             raise LogError(
                 f"{text!r} is the end of a stream, or says that the end was taken back: no event of records"
             )
-        return [(wanted.instance, wanted.port, ssn) for ssn in asked if ssn not in marks]
+        return [(wanted.called, wanted.port, ssn) for ssn in asked if ssn not in marks]
 
 
 def _marks(reader: Reader, port: PortName, ssns: Sequence[Ssn]) -> set[Ssn]:

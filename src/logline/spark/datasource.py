@@ -29,8 +29,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from logline.errors import BadName, LogError, OptionError
-from logline.graph.record import schema_of
-from logline.names import InstanceName, OperatorName, PortName, event_name, parse_port, port_name
+from logline.graph.record import find_instance, schema_of
+from logline.names import Called, OperatorName, PortName, event_name, parse_port, port_name
 from logline.spark.types import as_spark_arrow, cast
 from logline.store.address import absolute, find_store, reach_of
 from logline.store.seam import Store
@@ -58,7 +58,7 @@ class Wanted:
 
     log: str
     table: str | None
-    port: tuple[InstanceName, PortName] | None
+    port: tuple[Called, PortName] | None
     names: bool
 
     @classmethod
@@ -126,13 +126,13 @@ def frame_schema(schema: pa.Schema, where: str, *, names: bool) -> pa.Schema:
 
 
 def frame_batches(
-    store: Store, instance: InstanceName, port: PortName, schema: pa.Schema, *, names: bool, span: tuple[int, int]
+    store: Store, sender: Called, port: PortName, schema: pa.Schema, *, names: bool, span: tuple[int, int]
 ) -> Iterator[pa.RecordBatch]:
     """The events of a port with SSNs in `span`, in order, each as a batch of the schema of its frame."""
-    for event in stored_events(store.read(instance), port, *span):
+    for event in stored_events(store.read(find_instance(record_in(store), sender)), port, *span):
         batch = event.payload
         if names:
-            own = [pa.repeat(event_name(instance, port, event.ssn), event.rows), pa.repeat(event.ssn, event.rows)]
+            own = [pa.repeat(event_name(sender, port, event.ssn), event.rows), pa.repeat(event.ssn, event.rows)]
             fields = [*_NAMES, *batch.schema]
             batch = pa.RecordBatch.from_arrays([*own, *batch.columns], schema=pa.schema(fields))
         yield cast(batch, schema)
@@ -167,7 +167,7 @@ class LogSource(DataSource):
 class Piece(InputPartition):
     """What one task reads: an operator's part of a table, or a run of events."""
 
-    def __init__(self, of: OperatorName | InstanceName, first: int = 1, last: int = 0) -> None:
+    def __init__(self, of: OperatorName | Called, first: int = 1, last: int = 0) -> None:
         super().__init__((of, first, last))
         self.of = of
         self.first = first
@@ -185,13 +185,13 @@ class LogReader(DataSourceReader):
         with closing(wanted.open()) as store:
             if wanted.port is None:
                 return [Piece(name) for name in record_in(store).operators]
-            instance, port = wanted.port
-            head = store.read(instance).head(port)
+            sender, port = wanted.port
+            head = store.read(find_instance(record_in(store), sender)).head(port)
             count = head.last - head.base + 1
             # Events that are not collected lie anywhere between base and last; the bytes of all bound theirs.
             pieces = max(1, min(count, -(-head.total // TASK_BYTES)))
             bounds = [head.base + count * k // pieces for k in range(pieces + 1)]
-            return [Piece(instance, bounds[k], bounds[k + 1] - 1) for k in range(pieces)]
+            return [Piece(sender, bounds[k], bounds[k + 1] - 1) for k in range(pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Piece)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from logline.errors import DefinitionError
-from logline.graph.record import schema_of
+from logline.graph.record import find_instance, schema_of
 from logline.names import parse_port, port_name
 from logline.spark.datasource import FORMAT, frame_batches, frame_schema, register
 from logline.spark.types import to_frame
@@ -23,12 +23,13 @@ def frame(store: Store, url: str, spark: Any, port: str, *, names: bool = False)
     """
     if not isinstance(spark, SparkSession):
         raise DefinitionError(f"frame(): {spark!r} is not a SparkSession: write log.frame(spark, port)")
-    instance, out = parse_port(port)
-    schema = frame_schema(schema_of(record_in(store), instance, out), port_name(instance, out), names=names)
+    sender, out = parse_port(port)
+    record = record_in(store)
+    schema = frame_schema(schema_of(record, sender, out), port_name(sender, out), names=names)
     if store.traits.reach == "process":
-        span = (1, store.read(instance).head(out).last)
-        batches = frame_batches(store, instance, out, schema, names=names, span=span)
+        span = (1, store.read(find_instance(record, sender)).head(out).last)
+        batches = frame_batches(store, sender, out, schema, names=names, span=span)
         return to_frame(spark, pa.Table.from_batches(batches, schema=schema))
     register(spark)
-    reader = spark.read.format(FORMAT).option("log", url).option("port", f"{instance}.{out}")
+    reader = spark.read.format(FORMAT).option("log", url).option("port", port_name(sender, out))
     return reader.option("names", str(names).lower()).load()

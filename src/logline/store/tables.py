@@ -34,6 +34,7 @@ from logline.graph.record import GraphRecord, OperatorRecord, graph_of
 from logline.names import (
     ERRORS,
     OUT,
+    Called,
     ChannelName,
     InsetId,
     InstanceName,
@@ -77,7 +78,7 @@ def event_log(store: Store, record: GraphRecord, only: Collection[str] | None = 
             for partition, progress in _reads(reader, record, instance):
                 if progress.status != "incomplete":
                     status = "done" if progress.status == "done" else "undone"
-                    action = _action(instance.name, partition, progress)
+                    action = _action(instance.called, partition, progress)
                     rows.append((action, status, op, partition, op, None, None))
         for port in known.outputs:
             # The sender first: what it has now, its receivers can only have taken meanwhile.
@@ -86,19 +87,19 @@ def event_log(store: Store, record: GraphRecord, only: Collection[str] | None = 
                 receiver = expansion.operator_of(channel.receiver)
                 sets = sets_of(store, record.operators[receiver], channel.receiver)
                 for event in events:
-                    event_id = event_name(instance.name, event.port, event.ssn)
+                    event_id = event_name(instance.called, event.port, event.ssn)
                     for status, inset in sets.of(channel.name, event.ssn):
                         rows.append((event_id, status, op, port, receiver, channel.port, inset))
         again = again_channel_of(record, expansion, instance.name)
         if again is not None:
             sets = sets_of(store, known, instance.name)
             for event in _events(reader, ERRORS):
-                event_id = event_name(instance.name, event.port, event.ssn)
+                event_id = event_name(instance.called, event.port, event.ssn)
                 for status, inset in sets.known(again.name, event.ssn):
                     rows.append((event_id, status, op, ERRORS, op, again.port, inset))
         for target, event in _writes(reader, known):
             done = event.ssn <= reader.image().written.get(target, 0)
-            event_id = event_name(instance.name, event.port, event.ssn)
+            event_id = event_name(instance.called, event.port, event.ssn)
             rows.append((event_id, "done" if done else "undone", op, None, op, target, None))
     return _table(rows, EVENT_LOG)
 
@@ -114,8 +115,8 @@ def event_data(store: Store, record: GraphRecord, only: Collection[str] | None =
         if known.stages:
             for partition, progress in _reads(reader, record, instance):
                 if progress.status == "complete":
-                    action = _action(instance.name, partition, progress)
-                    first = event_name(instance.name, OUT, Ssn(reader.head(OUT).last + 1))
+                    action = _action(instance.called, partition, progress)
+                    first = event_name(instance.called, OUT, Ssn(reader.head(OUT).last + 1))
                     header = json.dumps({"effect": f"{first}..{progress.until}"})
                     rows.append((action, instance.operator, None, None, None, header, None))
         for port in known.outputs:
@@ -131,7 +132,7 @@ def read_action(store: Store, record: GraphRecord, only: Collection[str] | None 
         texts = record.actions.get(instance.operator, {})
         for partition, progress in _reads(store.read(instance.name), record, instance):
             status = "incomplete" if progress.status == "incomplete" else "complete"
-            action = _action(instance.name, partition, progress)
+            action = _action(instance.called, partition, progress)
             rows.append((action, status, instance.operator, partition, texts.get(partition)))
     return _table(rows, READ_ACTION)
 
@@ -171,7 +172,7 @@ def event_lineage(store: Store, record: GraphRecord, only: Collection[str] | Non
         for event in events:
             inset = sets.traced(event.serial, traced)
             if inset is not None:
-                event_id = event_name(instance.name, event.port, event.ssn)
+                event_id = event_name(instance.called, event.port, event.ssn)
                 rows.append((event_id, instance.operator, event.port, inset))
     return _table(rows, EVENT_LINEAGE)
 
@@ -295,7 +296,7 @@ def _writes(reader: Reader, known: OperatorRecord) -> Iterator[tuple[TargetName,
 
 
 def _data_row(instance: InstanceNode, port: PortName | None, event: Output) -> tuple[Any, ...]:
-    event_id = event_name(instance.name, event.port, event.ssn)
+    event_id = event_name(instance.called, event.port, event.ssn)
     return event_id, instance.operator, port, event.rows, event.nbytes, None, _ipc(event.payload)
 
 
@@ -316,7 +317,7 @@ def _reads(reader: Reader, record: GraphRecord, instance: InstanceNode) -> list[
     return [(partition, reads.get(partition, Progress())) for partition in dict.fromkeys((*begun, *reads))]
 
 
-def _action(instance: InstanceName, partition: PartitionName, progress: Progress) -> str:
+def _action(instance: Called, partition: PartitionName, progress: Progress) -> str:
     return f"{instance}.{partition}:r{progress.action}"
 
 

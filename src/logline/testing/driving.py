@@ -40,7 +40,18 @@ from logline.graph.options import resolve
 from logline.graph.schemas import schema, to_batches, to_table
 from logline.graph.shipping import check_shippable
 from logline.graph.validate import check_declared
-from logline.names import ERRORS, OUT, InstanceName, OperatorName, PortName, Serial, Ssn, TargetName, instance_name
+from logline.names import (
+    ERRORS,
+    OUT,
+    InstanceName,
+    OperatorName,
+    PortName,
+    Serial,
+    Ssn,
+    TargetName,
+    instance_name,
+    operator_id,
+)
 from logline.runtime.lives.context import call_name
 from logline.runtime.lives.instances import Instance, instances_of
 from logline.store.memory import MemoryStore
@@ -131,7 +142,7 @@ class _Twin:
 
 def _feeder(port: str) -> InstanceName:
     """Who sends what the operator takes on that port."""
-    return instance_name(OperatorName(port))
+    return instance_name(operator_id(port, 1))
 
 
 class Drive:

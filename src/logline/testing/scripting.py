@@ -26,9 +26,9 @@ from logline.graph.connector import Source
 from logline.graph.operator import Tabular
 from logline.graph.schemas import to_batches
 from logline.graph.validate import validate
-from logline.names import InstanceName, Ssn, parse_instance
+from logline.names import InstanceName, Ssn
 from logline.pipeline import Pipeline
-from logline.runtime.lives.instances import Instance, instances_of
+from logline.runtime.lives.instances import Instance, find, instances_of
 from logline.store.memory import MemoryStore
 from logline.testing.driving import NOON
 from logline.testing.stage import Stage
@@ -100,9 +100,10 @@ def run(p: Pipeline, inputs: Mapping[str, Sequence[Tabular | CRASH]]) -> dict[st
     def strike() -> None:
         while crashes:
             victim = crashes.pop()
-            if victim not in instances:
-                raise BadName(f"CRASH({victim!r}): the pipeline has no such operator")
-            name = parse_instance(victim)
+            try:
+                name = find(instances, victim)
+            except BadName:
+                raise BadName(f"CRASH({victim!r}): the pipeline has no such operator") from None
             if stage.lives[name].over is None:
                 stage.crash(name)
 

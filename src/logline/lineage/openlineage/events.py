@@ -12,11 +12,12 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
+from logline.graph.instances import expand
 from logline.graph.model import Graph
 from logline.lineage.openlineage import facets
 from logline.lineage.openlineage.facets import PRODUCER, SPEC, Json
 from logline.lineage.openlineage.jobs import Dataset, Job, Port, operator_jobs, pipeline_job
-from logline.names import OUT, ChannelName, Ssn, event_name, port_name
+from logline.names import OUT, ChannelName, Ssn, port_name
 from logline.store.address import reach_of
 
 Kind = Literal["START", "RUNNING", "COMPLETE", "FAIL", "ABORT"]
@@ -67,6 +68,7 @@ class Events:
         self._namespace = namespace
         self._seconds = seconds
         self._traced = bool(graph.scopes)
+        self._expansion = expand(graph)
         self._operators = operator_jobs(graph, namespace)
         self._pipeline = pipeline_job(graph, self._operators)
 
@@ -109,7 +111,10 @@ class Events:
     ) -> Json:
         of = self._of
         moved = [(port, counts[port]) for port in job.ports if port in counts]
-        ports = [{"port": port_name(*port), "firstSsn": m.first, "lastSsn": m.last} for port, m in moved]
+        called = self._expansion.called
+        ports = [
+            {"port": port_name(called(port[0]), port[1]), "firstSsn": m.first, "lastSsn": m.last} for port, m in moved
+        ]
         run_facets = {
             **self._parent(of, operator),
             "processing_engine": facets.processing_engine(),
@@ -151,8 +156,9 @@ class Events:
             return None
         (instance, port), m = ports[-1]
         if not self._traced:
-            return f"logline show {address} {event_name(instance, port, m.last)}"
-        name = instance if port == OUT else port_name(instance, port)
+            return f"logline show {address} {self._expansion.event_name(instance, port, m.last)}"
+        sender = self._expansion.called(instance)
+        name = sender if port == OUT else port_name(sender, port)
         return f"logline lineage {address} {name}:{m.first}..{m.last}"
 
 

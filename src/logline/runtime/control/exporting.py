@@ -126,7 +126,7 @@ class Exporter:
         assert engine.lease is not None
         self._engine = engine
         self._store = store
-        self._operators = [str(name) for name in instances]
+        self._operators = [str(instance.called) for instance in instances.values()]
         self._run = engine.lease.run
         self._every = to.every.total_seconds()
         self._events = Events(

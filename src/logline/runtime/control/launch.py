@@ -9,30 +9,25 @@ from __future__ import annotations
 import logging
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
-from logline.engine.events import Position
-from logline.engine.image import Image
+from logline.engine.events import CLOSED
 from logline.engine.spec import Limits
-from logline.engine.step import Step
-from logline.errors import LogError, PipelineChanged
+from logline.errors import LogError, LogInUse, PipelineChanged
 from logline.graph.authored import FILE_MODULE
-from logline.graph.evolve import Changes, compare
 from logline.graph.groups import Grouping, group
-from logline.graph.instances import Channel, expand
 from logline.graph.model import Graph
 from logline.graph.record import record_of
-from logline.graph.states import decode_state
-from logline.names import InstanceName, OperatorName, PortName, Ssn, event_name
+from logline.names import InstanceName, OperatorName, PortName
 from logline.runtime.control.engine import Engine
+from logline.runtime.control.evolution import admit, begin, close, fence, with_history
 from logline.runtime.control.reopening import finish_reopening, in_order, reopen
 from logline.runtime.control.run import Run
-from logline.runtime.control.settings import Resume, StartSettings
+from logline.runtime.control.settings import StartSettings
 from logline.runtime.control.supervisor import Supervisor
 from logline.runtime.hosts.processes import ProcessHost
 from logline.runtime.hosts.seam import Group, Host
@@ -40,9 +35,10 @@ from logline.runtime.hosts.threads import ThreadHost
 from logline.runtime.lives.inline import InlineEngine
 from logline.runtime.lives.instances import Instance, instances_of, of_operator
 from logline.runtime.lives.stories import story_length
+from logline.runtime.lives.sweeping import sweep
 from logline.runtime.log.log import Log
-from logline.runtime.log.log_status import DRIVER
-from logline.store.address import absolute, find_store, open_store
+from logline.runtime.log.log_status import DRIVER, specs_of
+from logline.store.address import absolute, open_store
 from logline.store.memory import MemoryStore
 from logline.store.seam import Lease, Meta, Store
 
@@ -64,7 +60,8 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
     store = open_store(log, durability=settings.durability)
     if log is None:
         logger.info("pipeline %r keeps its log in memory: it is gone with this process", graph.name)
-    _admit(store, graph, settings.resume)  # before the lease: a run that is refused must not fence another one
+    # Before the lease: a run that is refused must not fence another one.
+    graph, _ = admit(store, graph, settings.resume, settings.fresh)
     limits = Limits(story=story_length())
     instances = instances_of(
         graph, store.log_id, limits=limits, until_now=settings.until == "now", closes=settings.close
@@ -74,13 +71,20 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
     try:
         store.mail(DRIVER).drop()  # commands to a run that is over
         # Once more, for nothing changes any more: another run may have begun between the look and the lease.
-        for change in _admit(store, graph, settings.resume):
+        again, found = admit(store, graph, settings.resume, settings.fresh)
+        if fence(store, found):
+            again, found = admit(store, graph, settings.resume, settings.fresh)
+        if again.ids != graph.ids:
+            raise LogInUse("another run has changed the pipeline on this log meanwhile: start again")
+        for change in found.accepted:
             logger.info("pipeline %r has changed: %s", graph.name, change)
         _check_journals(store, instances)
-        _begin_new_branches(store, graph, instances)
+        begin(store, found, graph)
         if settings.until == "end":
             _tell_unread(store, graph, instances)
-        store.set_meta(meta_of(graph, instances))
+        store.set_meta(meta_of(store, graph, instances))
+        close(store, graph)
+        _sweep_former(store, instances)
         if settings.takeover:
             for instance in store.instances():
                 store.ring(instance)  # an idle run would not look at its lease for a while
@@ -104,7 +108,8 @@ def _check_journals(store: Store, instances: Mapping[InstanceName, Instance]) ->
             head = store.read(channel.sender).head(channel.out)
             needs = store.read(channel.receiver).needs(channel.name)
             there = set(store.read(channel.sender).stored(channel.out)) if needs.members else set()
-            if needs.position.ssn > head.last or any(ssn not in there for ssn in needs.members):
+            beyond = needs.position.ssn > head.last and needs.position != CLOSED
+            if beyond or any(ssn not in there for ssn in needs.members):
                 raise LogError(
                     f"the log is damaged: {channel.receiver!r} has taken events of {channel.sender}.{channel.out} "
                     f"that the journal of {channel.sender!r} does not hold."
@@ -144,9 +149,9 @@ def preview(graph: Graph, operator: OperatorName, port: PortName, rows: int) -> 
     return table.slice(0, rows)
 
 
-def meta_of(graph: Graph, instances: Mapping[InstanceName, Instance]) -> Meta:
-    """What the log remembers of the pipeline: its graph, and for those who read the log the texts of its read
-    actions and the ports that nobody may collect."""
+def meta_of(store: Store, graph: Graph, instances: Mapping[InstanceName, Instance]) -> Meta:
+    """What the log remembers of the pipeline: its graph, what was there before, and for those who read the log the
+    texts of its read actions and the ports that nobody may collect."""
     actions = {
         part.operator: {p: part.source.describe(p) for p in part.spec.partitions}
         for part in instances.values()
@@ -154,7 +159,7 @@ def meta_of(graph: Graph, instances: Mapping[InstanceName, Instance]) -> Meta:
     }
     keep = {part.operator: tuple(sorted(part.spec.keep)) for part in instances.values()}
     record = msgspec.structs.replace(record_of(graph), actions=actions, keep=keep, script=_script())
-    return Meta(graph.name, record)
+    return Meta(graph.name, with_history(store, record))
 
 
 def _script() -> str | None:
@@ -164,63 +169,6 @@ def _script() -> str | None:
         if path is not None and path.endswith(".py"):
             return str(Path(path).absolute())
     return None
-
-
-def changes(graph: Graph, log: str) -> Changes | None:
-    """What changed since the log was last used; None if it has not been used."""
-    store = find_store(log)
-    meta = None if store is None else store.meta()
-    return None if store is None or meta is None else compare(meta.graph, record_of(graph), _Contents(store, graph))
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """What a log holds of the operators of a graph."""
-
-    store: Store
-    graph: Graph
-
-    def state_fits(self, operator: OperatorName) -> bool:
-        op = self.graph.nodes[operator].op
-        kind = None if op is None else op.State
-        try:
-            for image in self._images(operator):
-                if kind is not None and image.state is not None:
-                    decode_state(image.state, kind)
-        except Exception:  # of msgspec, or of the user's own __post_init__
-            return False
-        return True
-
-    def sets(self, operator: OperatorName) -> list[str]:
-        return [str(opened.id) for image in self._images(operator) for opened in image.sets.values()]
-
-    def _images(self, operator: OperatorName) -> Iterator[Image]:
-        known = self.store.instances()
-        for name, instance in expand(self.graph).instances.items():
-            if instance.operator == operator and name in known:
-                yield self.store.read(name).image()
-
-
-def _admit(store: Store, graph: Graph, resume: Resume) -> list[str]:
-    """The changes that are accepted; raises if the log is not one that this pipeline may go on with."""
-    meta = store.meta()
-    if meta is None:
-        if resume == "must":
-            raise LogError(
-                f"resume='must': the log has not been used, there is nothing of pipeline {graph.name!r} "
-                "to go on with; was another address meant?"
-            )
-        return []
-    if resume == "never":
-        raise LogError(
-            f"resume='never': the log has been used by pipeline {meta.pipeline!r}; "
-            "take a fresh log, or resume='auto' to go on with it"
-        )
-    found = compare(meta.graph, record_of(graph), _Contents(store, graph))
-    if found.refused:
-        listed = "".join(f"\n  - {change}" for change in found.refused)
-        raise PipelineChanged(f"pipeline {graph.name!r} can't go on with this log; what changed:{listed}")
-    return found.accepted
 
 
 def _refuse_gaps(store: Store, graph: Graph, instances: Mapping[InstanceName, Instance]) -> None:
@@ -276,52 +224,15 @@ def _reopen(store: Store, instances: Mapping[InstanceName, Instance], settings: 
             reopen(store, specs, ended)
 
 
+def _sweep_former(store: Store, instances: Collection[InstanceName]) -> None:
+    """Of operators that are gone somebody may need something, as of those that have left (R12)."""
+    meta, there = store.meta(), store.instances()
+    assert meta is not None
+    for name, spec in reversed(specs_of(meta.graph).items()):
+        if name not in instances and name in there:
+            sweep(spec, store, all_rest=True)
+
+
 def _finished(store: Store, instances: Collection[InstanceName]) -> bool:
     known = set(store.instances())
     return all(name in known and store.read(name).image().left for name in instances)
-
-
-def _begin_new_branches(store: Store, graph: Graph, instances: Mapping[InstanceName, Instance]) -> None:
-    """A branch that was added begins with the first event that its sender still has (R12)."""
-    meta = store.meta()
-    if meta is None:
-        return
-    new = [part for part in instances.values() if part.operator not in meta.graph.operators]
-    known = store.instances()
-    used = [part for part in new if part.spec.name in known and store.read(part.spec.name).image().commits]
-    for back in (part for part in used if part.operator not in meta.graph.beginning):
-        raise PipelineChanged(
-            f"pipeline {graph.name!r} can't go on with this log: operator {back.operator!r} was removed from it "
-            "and comes back, but what was sent meanwhile may be gone; give it another name"
-        )
-    if new:  # noted first: if the driver dies before the new graph is recorded, they have only begun
-        beginning = tuple(dict.fromkeys(part.operator for part in new))
-        store.set_meta(meta._replace(graph=msgspec.structs.replace(meta.graph, beginning=beginning)))
-    for part in (part for part in new if part not in used):
-        positions = {
-            channel.name: position
-            for channel in part.spec.inputs
-            if (position := _first_position(store, channel)) is not None
-        }
-        if positions:
-            journal = store.claim(part.spec.name)
-            journal.commit(Step(number=1, positions=positions))
-            journal.close()
-
-
-def _first_position(store: Store, channel: Channel) -> Position | None:
-    """Just before the first event that is not collected; None if that is the very first one."""
-    reader, port = store.read(channel.sender), channel.out
-    head = reader.head(port)
-    if head.base == 1:
-        return None
-    logger.info(
-        "operator %r begins with %s: earlier events are collected",
-        channel.receiver,
-        event_name(channel.sender, port, head.base),
-    )
-    before = Ssn(head.base - 1)
-    first = reader.pick(port, [head.base])[0] if head.base <= head.last else None
-    total = head.total if first is None else first.total - first.nbytes
-    marks = reader.image().marks if first is None else 0  # of those that are collected nobody knows
-    return Position(before, total, marks=marks)

@@ -14,13 +14,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import assert_never
 
-from logline.errors import LoglineError
-from logline.names import InstanceName, parse_instance
+from logline.errors import BadName, LoglineError
+from logline.names import InstanceName
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.error_resolution import What, resolve
+from logline.runtime.lives.instances import Instance, find
 from logline.runtime.log.log_status import DRIVER, note_status
 from logline.runtime.messages.commands import RUN_COMMANDS, Drain, Drop, Restart, Retry, RunCommand, Stop
 from logline.runtime.messages.wire import encode
@@ -40,7 +41,7 @@ def tell_run(store: Store, command: RunCommand) -> None:
 class RemoteControl:
     """Obeys the commands of other processes for as long as a run lasts."""
 
-    def __init__(self, engine: Engine, store: Store, instances: Collection[InstanceName]) -> None:
+    def __init__(self, engine: Engine, store: Store, instances: Mapping[InstanceName, Instance]) -> None:
         self._engine = engine
         self._store = store
         self._noted = 0.0
@@ -98,11 +99,12 @@ class RemoteControl:
                 assert_never(command)
 
     def _restart(self, operator: str) -> None:
-        if operator not in self._instances:
+        try:
+            instance = find(self._instances, operator)
+        except BadName:
             logger.error("another process asks for a restart of %r, which this run does not have", operator)
             return
-        instance = parse_instance(operator)
-        logger.info("another process asks for a restart of %r", instance)
+        logger.info("another process asks for a restart of %r", operator)
         self._engine.restart(instance, lambda: None)
 
     def _resolve(self, event: str, what: What) -> None:

@@ -23,12 +23,12 @@ from logline.graph.durations import duration
 from logline.graph.model import Graph
 from logline.graph.operator import Duration
 from logline.lineage.openlineage.settings import OpenLineage
-from logline.names import InstanceName, OperatorName, TargetName, parse_instance
+from logline.names import InstanceName, OperatorName, TargetName
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.error_resolution import What, resolve, resolve_at_rest
 from logline.runtime.control.exporting import export
 from logline.runtime.control.remote_control import RemoteControl
-from logline.runtime.lives.instances import Instance, of_operator
+from logline.runtime.lives.instances import Instance, find, of_operator
 from logline.runtime.log.log import Log, kept_writes
 from logline.runtime.status import OperatorStatus, Status, logged_status
 
@@ -142,7 +142,7 @@ class Run:
         if self._engine is not None:
             return self._engine.status()
         store = self.log.store
-        operators = {str(n): logged_status(store, p.spec, OperatorStatus()) for n, p in self._instances.items()}
+        operators = {str(p.called): logged_status(store, p.spec, OperatorStatus()) for p in self._instances.values()}
         return Status("finished", operators)
 
     # ---- commands -------------------------------------------------------------------------------------
@@ -182,10 +182,7 @@ class Run:
 
     def _known(self, operator: str) -> InstanceName:
         """The instance that a user names, `hourly` or `hourly/2`."""
-        name = parse_instance(operator)
-        if name not in self._instances:
-            raise BadName(f"there is no operator {operator!r}; there are {', '.join(self._instances)}")
-        return name
+        return find(self._instances, operator)
 
     def retry(self, error: str) -> bool:
         """Generates a diverted set, or rejected rows, once more: `run.retry("enrich.errors:3")`.

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal, TypedDict, get_args
@@ -19,6 +20,7 @@ from typing import Any, Literal, TypedDict, get_args
 from logline.errors import OptionError
 from logline.lineage.openlineage.settings import OpenLineage
 from logline.lineage.openlineage.settings import settings as openlineage_settings
+from logline.names import OperatorName
 from logline.store.address import check_address, reach_of, takes_durability
 
 EngineName = Literal["spark", "inline", "processes"]
@@ -38,6 +40,7 @@ class Settings(TypedDict, total=False):
     until: Until
     close: bool
     takeover: bool
+    fresh: Sequence[str]
     openlineage: str | OpenLineage | None
 
 
@@ -55,6 +58,8 @@ class StartSettings:
     close: bool = False
     """With until="now": whether the streams end, so that open windows are generated."""
     takeover: bool = False
+    fresh: tuple[OperatorName, ...] = ()
+    """Operators to be made anew, with all that is downstream of them."""
     openlineage: OpenLineage | None = None
 
 
@@ -66,7 +71,7 @@ def check_settings(log: str | None, given: Settings) -> StartSettings:
             close = get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
             raise OptionError(f"there is no setting {name!r}: {hint}")
-    values: dict[str, Any] = {**given, "openlineage": None}
+    values: dict[str, Any] = {**given, "openlineage": None, "fresh": _names(given.get("fresh", ()))}
     found = StartSettings(log, **values)
     if log is not None:
         check_address(log)
@@ -83,6 +88,12 @@ def check_settings(log: str | None, given: Settings) -> StartSettings:
     if found.engine == "processes" and reach_of(log) == "process":
         raise OptionError("engine='processes' needs a log that processes can share: log='lmdb:PATH'")
     return replace(found, openlineage=openlineage_settings(given.get("openlineage")))
+
+
+def _names(fresh: object) -> tuple[OperatorName, ...]:
+    if isinstance(fresh, str) or not isinstance(fresh, Sequence) or not all(isinstance(n, str) for n in fresh):
+        raise OptionError(f"fresh={fresh!r}: give the names of operators, as in fresh=['hourly']")
+    return tuple(OperatorName(name) for name in fresh)
 
 
 def _one_of(option: str, value: object, kind: Any) -> None:

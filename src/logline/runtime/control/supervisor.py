@@ -164,9 +164,9 @@ class Supervisor:
         """The run at this moment; numbers are as old as the last report."""
         operators: dict[str, OperatorStatus] = {}
         for worker in self.workers.values():
-            for name in worker.group.instances:
-                known = worker.status.get(str(name), OperatorStatus())
-                operators[str(name)] = replace(known, restarts=worker.restarts)
+            for instance in worker.group.instances.values():
+                known = worker.status.get(instance.called, OperatorStatus())
+                operators[instance.called] = replace(known, restarts=worker.restarts)
         return Status(self.phase, operators, str(self.error).splitlines()[0] if self.error else "", self._ui)
 
     # ---- the loop -------------------------------------------------------------------------------------

@@ -118,6 +118,7 @@ class InlineEngine:
         self._commands: deque[Callable[[], None]] = deque()
         self._counters: dict[InstanceName, Counter[str]] = {name: Counter() for name in instances}
         self._restarts: Counter[InstanceName] = Counter()
+        self._called = {name: str(p.called) for name, p in instances.items()}
         self._told: Literal["stop", "drain"] | None = None
         self._threads: list[threading.Thread] = []
         self._left_seen = 0
@@ -421,7 +422,7 @@ class InlineEngine:
 
     def status(self) -> Status:
         """The run at this moment; numbers of a running pipeline may be a moment old."""
-        operators = {str(name): self._status_of(name, driver) for name, driver in self.drivers.items()}
+        operators = {self._called[name]: self._status_of(name, driver) for name, driver in self.drivers.items()}
         return Status(self.phase, operators, str(self.error).splitlines()[0] if self.error else "")
 
     def _status_of(self, name: InstanceName, driver: LifeDriver[Life]) -> OperatorStatus:

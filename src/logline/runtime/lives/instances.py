@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from logline.engine.spec import FOREVER, InstanceSpec, Limits, Retain, RetrySpec, again_channel, write_port
-from logline.errors import ConnectorError, LoglineError
+from logline.errors import BadName, ConnectorError, LoglineError
 from logline.graph.connector import Sink, Source
 from logline.graph.durations import duration
 from logline.graph.instances import Channel, expand
@@ -17,7 +17,17 @@ from logline.graph.lineage_paths import Enabled, Kept, enabled_ports, kept_ports
 from logline.graph.model import Graph, Node
 from logline.graph.operator import Operator, is_batch_operator, is_stateless
 from logline.graph.sample import Sample
-from logline.names import ERRORS, ChannelName, InstanceName, LogId, OperatorName, PartitionName, TargetName
+from logline.names import (
+    ERRORS,
+    Called,
+    ChannelName,
+    InstanceName,
+    LogId,
+    OperatorName,
+    PartitionName,
+    TargetName,
+    parse_called,
+)
 from logline.runtime.lives.payloads import ArrowPayloads, Payloads
 from logline.store.seam import Store
 
@@ -36,6 +46,8 @@ class Instance:
     operator: OperatorName
     spec: InstanceSpec
     payloads: Payloads
+    called: Called
+    """What users call it."""
     op: Operator[Any, Any] | None = None
     source: Source | None = None
     sinks: Mapping[TargetName, Sink] | None = None
@@ -69,7 +81,8 @@ def instances_of(
             log_id=log_id,
             policy=instance.policy,
             inputs=inputs,
-            ports={port: expansion.out_of(instance.name, port) for port in node.outputs},
+            closed=expansion.closed_into(instance.name),
+            ports={port: expansion.needing(instance.name, port) for port in node.outputs},
             targets={target: sink.guarantee for target, sink in node.targets.items()},
             tells=frozenset(t for t, sink in node.targets.items() if type(sink).highest is not Sink.highest),
             concurrency=node.options.concurrency,
@@ -77,14 +90,14 @@ def instances_of(
             on_error=node.options.on_error,
             keep=frozenset(never),
             retain={port: retain(kept) for (name, port), kept in retained.items() if name == node.name},
-            traced_in=frozenset(_traced_in(instance.name, inputs, traced)),
+            traced_in=frozenset(_traced_in(instance.name, (*inputs, *expansion.closed_into(instance.name)), traced)),
             traced_out=traced.outputs,
             collect=collect,
             limits=limits or Limits(),
             until_now=until_now,
             closes=closes,
         )
-        found[spec.name] = _with_code(node, spec)
+        found[spec.name] = _with_code(node, spec, instance.called)
     return found
 
 
@@ -93,6 +106,14 @@ def _traced_in(name: InstanceName, inputs: Iterable[Channel], traced: Enabled) -
     yield from (channel.name for channel in inputs if channel.port in traced.inputs)
     if traced.inputs and ERRORS in traced.outputs:
         yield again_channel(name)
+
+
+def find(instances: Mapping[InstanceName, Instance], text: object) -> InstanceName:
+    """The instance that a user calls so, `hourly` or `hourly/2`; BadName says which there are."""
+    wanted, there = parse_called(text), {one.called: name for name, one in instances.items()}
+    if wanted not in there:
+        raise BadName(f"there is no operator {wanted!r}; there are {', '.join(there)}")
+    return there[wanted]
 
 
 def of_operator(instances: Mapping[InstanceName, Instance], operator: OperatorName) -> list[Instance]:
@@ -117,7 +138,7 @@ def retain(kept: Kept) -> Retain:
     return Retain(FOREVER if kept.span is None else micros(kept.span), kept.target, kept.size)
 
 
-def _with_code(node: Node, spec: InstanceSpec) -> Instance:
+def _with_code(node: Node, spec: InstanceSpec, name: Called) -> Instance:
     retry = node.options.retry
     if retry is not None:
         wanted = RetrySpec(retry.attempts, micros(duration(retry.wait)), retry.factor)
@@ -126,6 +147,7 @@ def _with_code(node: Node, spec: InstanceSpec) -> Instance:
         node.name,
         spec,
         ArrowPayloads(node),
+        name,
         retry_on=retry.on if retry is not None else (),
         rows=node.options.rows,
         within=micros(node.options.within),

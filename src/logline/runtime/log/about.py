@@ -9,7 +9,7 @@ import pyarrow as pa
 from logline.engine.sets import own_id
 from logline.graph.instances import expand
 from logline.graph.record import graph_of
-from logline.names import InstanceName, event_name, parse_events
+from logline.names import InstanceName, event_name, parse_events, port_name
 from logline.runtime.log.log import Log
 from logline.store.tables import Sets, record_in, sets_of
 
@@ -45,8 +45,10 @@ def about(log: Log, event: str) -> About:
     """The event of that name. Raises BadName or LogError if there is none, as `Log.read` does."""
     records = log.read(event)
     wanted = parse_events(event)
-    reader, record = log.store.read(wanted.instance), record_in(log.store)
+    record = record_in(log.store)
     expansion = expand(graph_of(record))
+    instance = expansion.find(wanted.called)
+    reader = log.store.read(instance)
 
     def sets(instance: InstanceName) -> Sets:
         return sets_of(log.store, record.operators[expansion.operator_of(instance)], instance)
@@ -55,17 +57,17 @@ def about(log: Log, event: str) -> About:
     made_from: str | None = None
     members: tuple[str, ...] = ()
     if output.serial:
-        own = sets(wanted.instance).set_of(output.serial)
+        own = sets(instance).set_of(output.serial)
         if own is not None:
             made_from, members = own[0], tuple(str(own_id(member)) for member in own[1])
     taken = [
-        Taken(f"{channel.receiver}.{channel.port}", status, inset)
-        for channel in expansion.out_of(wanted.instance, wanted.port)
+        Taken(port_name(expansion.called(channel.receiver), channel.port), status, inset)
+        for channel in expansion.out_of(instance, wanted.port)
         for status, inset in sets(channel.receiver).of(channel.name, wanted.first)
     ]
     return About(
-        event_name(wanted.instance, wanted.port, wanted.first),
-        f"{wanted.instance}.{wanted.port}",
+        event_name(wanted.called, wanted.port, wanted.first),
+        port_name(wanted.called, wanted.port),
         output.nbytes,
         made_from,
         members,

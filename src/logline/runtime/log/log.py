@@ -8,6 +8,7 @@ log.read("hourly:12..40")
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from logline.engine.spec import write_port
 from logline.errors import BadName, Collected, LogError
 from logline.graph.instances import expand
 from logline.graph.model import ERRORS_SCHEMA
-from logline.graph.record import graph_of
+from logline.graph.record import graph_of, ids_in
 from logline.lineage import queries
 from logline.names import (
     ERRORS,
@@ -28,6 +29,7 @@ from logline.names import (
     Ssn,
     TargetName,
     event_name,
+    parse_called,
     parse_events,
     port_name,
 )
@@ -37,6 +39,17 @@ from logline.store.tables import TABLES, record_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+VERSIONS = pa.schema(
+    [
+        ("version", pa.string()),
+        ("since", pa.timestamp("us", "UTC")),
+        ("port", pa.string()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+    ]
+)
 
 
 class Log:
@@ -87,13 +100,12 @@ class Log:
         """The records of an event or of a run of events: `orders:17`, `hourly.late:3`, `hourly:12..40`."""
         wanted = parse_events(events)
         record = record_in(self.store)
-        instances = expand(graph_of(record)).instances
-        if wanted.instance not in instances:
-            raise BadName(f"there is no operator {wanted.instance!r}; there are {', '.join(instances)}")
-        ports = record.operators[instances[wanted.instance].operator].outputs
+        expansion = expand(graph_of(record))
+        instance = expansion.find(wanted.called)
+        ports = record.operators[expansion.operator_of(instance)].outputs
         if wanted.port not in ports:
-            raise BadName(f"{wanted.instance!r} has no port {wanted.port!r}; it has {', '.join(ports)}")
-        reader = self.store.read(wanted.instance)
+            raise BadName(f"{wanted.called!r} has no port {wanted.port!r}; it has {', '.join(ports)}")
+        reader = self.store.read(instance)
         ssns = [Ssn(ssn) for ssn in range(wanted.first, wanted.last + 1)]
         if wanted.last > reader.head(wanted.port).last:
             raise LogError(_not_there(events, wanted, reader))
@@ -158,8 +170,27 @@ class Log:
             resolved = reader.image().resolved
             for event in (e for e in _stored(reader, ERRORS) if e.ssn not in resolved):
                 tables.append(pa.Table.from_batches([event.payload]))
-                names += [event_name(name, ERRORS, event.ssn)] * event.rows
+                names += [event_name(instance.called, ERRORS, event.ssn)] * event.rows
         return pa.concat_tables(tables).add_column(0, "event", pa.array(names, pa.string()))
+
+    def versions(self, operator: str) -> pa.Table:
+        """Which version of an operator's code made which of its events: a row per version and output port that it has
+        put something out on, with the time when the version was first started. `first` and `last` are SSNs."""
+        record = record_in(self.store)
+        expansion = expand(graph_of(record))
+        instance = expansion.find(parse_called(operator))
+        known = record.versions.get(ids_in(record)[expansion.operator_of(instance)], ())
+        reader = self.store.read(instance)
+        rows = []
+        for at, one in enumerate(known):
+            later = known[at + 1].after if at + 1 < len(known) else None
+            for port in record.operators[expansion.operator_of(instance)].outputs:
+                first = one.after.get(port, 0) + 1
+                last = reader.head(port).last if later is None else later.get(port, 0)
+                if first <= last:
+                    since = datetime.fromtimestamp(one.at, UTC)
+                    rows.append({"version": one.version, "since": since, "port": port, "first": first, "last": last})
+        return pa.Table.from_pylist(rows, VERSIONS)
 
     def frame(self, spark: SparkSession, port: str, *, names: bool = False) -> DataFrame:
         """The records of a port's events as a DataFrame, `log.frame(spark, "hourly.out")`: what the log holds when
@@ -201,7 +232,7 @@ def _stored(reader: Reader, port: PortName) -> list[Output]:
 
 def _not_there(events: str, wanted: EventRange, reader: Reader) -> str:
     """Says which events of the port there are."""
-    port = port_name(wanted.instance, wanted.port)
+    port = port_name(wanted.called, wanted.port)
     image = reader.image()
     last = image.head(wanted.port).last - image.marks
     stored = [ssn for ssn in reader.stored(wanted.port) if ssn <= last]

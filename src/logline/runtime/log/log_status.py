@@ -14,7 +14,7 @@ from typing import Literal
 from logline.engine.spec import InstanceSpec, write_port
 from logline.graph.instances import expand
 from logline.graph.lineage_paths import kept_ports
-from logline.graph.record import GraphRecord, OperatorRecord, graph_of
+from logline.graph.record import GraphRecord, OperatorRecord, graph_of, whole_record
 from logline.names import BoxName, InstanceName, PortName
 from logline.runtime.lives.instances import retain
 from logline.runtime.messages.notes import DRIVER_NOTES, DriverNote, read_note
@@ -56,9 +56,11 @@ def log_status(store: Store) -> LogStatus:
     noted = read_note(store, DRIVER, DRIVER_NOTES)
     holder = store.running()  # after the note: a run that ends in between has said so in it
     known = {} if noted is None else noted.operators
-    specs = specs_of(meta.graph)
+    expansion, every = expand(graph_of(meta.graph)), specs_of(meta.graph)
+    specs = {name: every[name] for name in expansion.instances}
     operators = {
-        str(name): logged_status(store, spec, known.get(str(name), OperatorStatus())) for name, spec in specs.items()
+        str(node.called): logged_status(store, specs[name], known.get(node.called, OperatorStatus()))
+        for name, node in expansion.instances.items()
     }
     return LogStatus(
         meta.pipeline,
@@ -82,7 +84,9 @@ def _phase(
 
 
 def specs_of(record: GraphRecord) -> dict[InstanceName, InstanceSpec]:
-    """The instances of a log's pipeline as its record has them: enough to read and to collect, not to run."""
+    """The instances of a log's pipeline as its record has them, senders before receivers: enough to read and to
+    collect, not to run. Those of operators that are gone are among them (R14)."""
+    record = whole_record(record)
     graph = graph_of(record)
     expansion, retained = expand(graph), kept_ports(graph)
     found: dict[InstanceName, InstanceSpec] = {}

@@ -21,9 +21,9 @@ from logline.engine.history import Finished
 from logline.engine.spec import RetrySpec
 from logline.errors import BadName, Collected, LogError
 from logline.graph.model import Graph
-from logline.graph.record import record_of
+from logline.graph.record import ids_in, record_of
 from logline.lineage.view import Event, LogView, name_of
-from logline.names import InstanceName, PortName, Serial, port_name
+from logline.names import Called, PortName, Serial, port_name
 from logline.runtime.lives.instances import Instance, instances_of
 from logline.runtime.log.one_set import generate_again
 from logline.store.seam import Store
@@ -82,13 +82,15 @@ def rerun(store: Store, graph: Graph, event: str, *, ask: bool = False) -> Rerun
     if len(asked) != 1:
         raise BadName(f"{event!r} names {len(asked)} events: run one again")
     name, inset = _set_of(view, asked[0])
-    operator = view.expansion.operator_of(name)
+    instance_name = view.expansion.find(name)
+    operator = view.expansion.operator_of(instance_name)
     node = graph.nodes.get(operator)
     if node is None or node.op is None:
         there = ", ".join(graph.nodes)
         raise LogError(f"pipeline {graph.name!r} has no operator {operator!r} to run again; it has {there}")
     answers = [] if ask else list(view.reader(name).answers(inset.serial))
-    alone = instances_of(Graph(graph.name, {node.name: node}, ()), store.log_id, collect=False)[name]
+    known = Graph(graph.name, {node.name: node}, (), ids=ids_in(view.record))
+    alone = instances_of(known, store.log_id, collect=False)[instance_name]
     instance = _with_channels(alone, view, inset)
     state = view.reader(name).image().state if node.op.State is not None else None
     made = generate_again(instance, store, inset, answers, state, ask=ask)
@@ -105,7 +107,7 @@ def rerun(store: Store, graph: Graph, event: str, *, ask: bool = False) -> Rerun
     )
 
 
-def _set_of(view: LogView, event: Event) -> tuple[InstanceName, Finished]:
+def _set_of(view: LogView, event: Event) -> tuple[Called, Finished]:
     instance, port, ssn = event
     if view.operator(instance).kind == "source":
         raise LogError(f"{name_of(event)} was read by the source {instance!r}: there is no input set to run again")
@@ -130,7 +132,7 @@ def _with_channels(instance: Instance, view: LogView, inset: Finished) -> Instan
     return replace(instance, spec=spec, retry_on=())
 
 
-def _logged(view: LogView, instance: InstanceName, serial: Serial) -> Outputs:
+def _logged(view: LogView, instance: Called, serial: Serial) -> Outputs:
     reader = view.reader(instance)
     ports = list(view.operator(instance).outputs)
     found: list[Any] = []

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from logline.engine.events import Position
 from logline.engine.step import Step
 from logline.errors import LogInUse
-from logline.graph.model import Connection
+from logline.graph.model import Connection, Wire
 from logline.graph.operator import Dependency
-from logline.graph.record import Column, GraphRecord, OperatorRecord, ReadRecord, ScopeRecord
+from logline.graph.record import (
+    Column,
+    FormerRecord,
+    GraphRecord,
+    OperatorRecord,
+    ReadRecord,
+    ScopeRecord,
+    VersionRecord,
+)
 from logline.names import (
     IN,
     OUT,
     BoxName,
     InstanceName,
+    OperatorId,
     OperatorName,
     PartitionName,
     PortName,
@@ -98,6 +107,10 @@ class Watcher(threading.Thread):
         return list(range(max(1, k - OPEN + 1), k + 1))
 
 
+def _plain(columns: Mapping[PortName, tuple[Column, ...]]) -> OperatorRecord:
+    return OperatorRecord("middle", (IN,), columns, {}, "pessimistic", "1", True, None, None)
+
+
 def _some_record(actions: dict[PartitionName, str]) -> GraphRecord:
     orders, hourly = OperatorName("orders"), OperatorName("hourly")
     read = ReadRecord("shop.Orders", replayable=True, destructive=False)
@@ -125,7 +138,9 @@ def _some_record(actions: dict[PartitionName, str]) -> GraphRecord:
         actions={orders: actions},
         keep={hourly: (PortName("@audit"),)},
         script="sales.py",
-        beginning=(hourly,),
+        closed=(Wire(OperatorId("orders"), OUT, OperatorId("clean"), IN),),
+        former={OperatorId("clean"): FormerRecord(OperatorName("clean"), _plain(columns), {OUT: "BBBB"})},
+        versions={OperatorId("orders"): (VersionRecord("1", 1.5), VersionRecord("2", 2.5, {OUT: Ssn(7)}))},
     )
 
 

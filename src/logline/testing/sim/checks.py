@@ -12,14 +12,14 @@ from typing import Any
 
 from logline.engine import actions as do
 from logline.engine import codec
-from logline.engine.events import Output, Position
+from logline.engine.events import CLOSED, Output, Position
 from logline.engine.image import Image
 from logline.engine.moments import Moment, Wall
 from logline.engine.operating import OperatorMachine
-from logline.engine.sets import Member, own_id
+from logline.engine.sets import Member
 from logline.engine.spec import InstanceSpec, again_channel, write_port
 from logline.graph.states import decode_state
-from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName, sender_of
+from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName, event_name, sender_of
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.life import Life
 from logline.store.memory import MemoryStore
@@ -54,6 +54,23 @@ class Checks:
         self._retried: set[tuple[InstanceName, Ssn]] = set()
         self._dropped: set[tuple[InstanceName, Ssn]] = set()
         self._memberships: dict[InstanceName, set[tuple[ChannelName, Ssn, Serial]]] = {}
+        self.spans: dict[ChannelName, list[tuple[Position, Position | None]]] = {}
+        """By a channel that has come or gone (R14): after which event it was taken, and up to which; None: as far as
+        the receiver is."""
+        self._former: dict[InstanceName, Instance] = {}
+        """Of operators that are gone."""
+
+    def evolved(self, instances: Mapping[InstanceName, Instance]) -> None:
+        """The pipeline has changed."""
+        self._former |= {name: one for name, one in self.instances.items() if name not in instances}
+        self.instances = instances
+        self.lineage.evolved(instances)
+
+    def _spans(self, channel: ChannelName, image: Image) -> list[tuple[Position, Position]]:
+        """Which events the receiver has taken by the channel."""
+        known = self.spans.get(channel, [(Position(), None)])
+        now = image.positions.get(channel, Position())
+        return [(after, now if upto is None else upto) for after, upto in known]
 
     # ---- around an action -----------------------------------------------------------------------------
 
@@ -97,7 +114,8 @@ class Checks:
             if life.spec.stateless:
                 continue
             got = [name for name, _ in known.acc or ()]
-            want = [str(own_id(member)) for member in known.members]
+            came = [(life.phases.channels[member.channel], member.ssn) for member in known.members]
+            want = [event_name(by.called or by.sender, by.out, ssn) for by, ssn in came]
             if got != want:
                 raise Violation(f"HALF-BUILT {life.spec.name} set {known.name()!r}: {got}, members {want}")
 
@@ -113,10 +131,13 @@ class Checks:
             and phases.services.encode_state(phases.state) != image.state
         ):
             raise Violation(f"REBUILT {life.spec.name} has changed its state")
-        if phases.clock is not None and phases.clock.image() != image.clock:
-            raise Violation(
-                f"REBUILT {life.spec.name} has another clock: {phases.clock.image()}, logged {image.clock}"
-            )
+        if phases.clock is not None:
+            gone = {channel.name for channel in life.spec.closed}
+            logged = {channel: time for channel, time in image.clock.items() if channel not in gone}
+            if phases.clock.image() != logged:
+                raise Violation(
+                    f"REBUILT {life.spec.name} has another clock: {phases.clock.image()}, logged {logged}"
+                )
 
     def at_rest(self, life: Life, now: Wall, *, wakes: bool) -> None:
         """Nothing moves, nobody has anything to do: what this life must not be waiting with."""
@@ -151,6 +172,8 @@ class Checks:
 
     def after_commit(self, name: InstanceName) -> None:
         """Everything that a commit may not do."""
+        if name not in self.instances:
+            return  # a zombie of an operator that is gone: it was fenced off
         spec = self.instances[name].spec
         image = self.store.read(name).image()
         self._check_rows(name, spec, image)
@@ -228,7 +251,7 @@ class Checks:
                 if was is not None:
                     raise Violation(f"POSITION of {channel.name} is gone")
                 continue
-            if was is not None and (at.ssn < was.ssn or at.marks < was.marks):
+            if was is not None and was != CLOSED and (at.ssn < was.ssn or at.marks < was.marks):
                 raise Violation(f"POSITION-BACK {channel.name} {was} -> {at}")
             row = self.ghost.get((channel.sender, channel.out), {}).get(at.ssn)
             if at.ssn and (row is None or row.total != at.total or row.end != at.ended):
@@ -301,7 +324,7 @@ class Checks:
         known = {(m.channel, m.ssn, f.serial) for f in self.store.read(name).history() for m in f.members}
         gone = self._memberships.get(name, set()) - known
         self._memberships[name] = known
-        senders = {c.name: c for c in spec.inputs}
+        senders = {c.name: c for c in (*spec.inputs, *spec.closed)}
         for channel, ssn, serial in gone:
             sender = senders[channel]
             if ssn >= self.store.read(sender.sender).base(sender.out):
@@ -312,7 +335,8 @@ class Checks:
         op = self.instances[name].op
         if op is None or op.State is None or not hasattr(op.State, "events"):
             return
-        taken = sum(p.ssn - p.marks for p in image.positions.values())
+        spans = [span for channel in image.positions for span in self._spans(channel, image)]
+        taken = sum(upto.ssn - upto.marks - (after.ssn - after.marks) for after, upto in spans)
         failed = sum(1 for row in self.ghost.get((name, PortName("errors")), {}).values() if not row.mark)
         failed += len(image.failures)
         if spec.on_error == "drop":
@@ -367,20 +391,19 @@ class Checks:
 
     def at_end(self) -> None:
         """Every port and every target is what a run without failure could have made of the same inputs."""
+        for name, instance in self._former.items():
+            if name not in self.instances:
+                self._check_made(name, instance)
         for name, instance in self.instances.items():
             spec = instance.spec
             image = self.store.read(name).image()
             if not image.left:
                 raise Violation(f"NOT-LEFT {name}")
-            outputs = {str(port): self._records(name, port) for port in (*spec.ports, *map(write_port, spec.targets))}
             if instance.source is not None:
                 rows = self.ghost[name, PortName("out")]
                 instance.source.check([rows[s].payload for s in sorted(rows) if not rows[s].mark])  # type: ignore[attr-defined]
             else:
-                inputs: dict[str, list[Any]] = {}
-                for channel in spec.inputs:
-                    inputs.setdefault(channel.port, []).extend(self._records(channel.sender, channel.out))
-                instance.op.check(inputs, outputs)  # type: ignore[union-attr]
+                self._check_made(name, instance)
             for port in (*spec.ports, *map(write_port, spec.targets)):
                 kept = self.store.read(name).stored(port)
                 if port == ERRORS:
@@ -399,6 +422,17 @@ class Checks:
                 rows = self.ghost[name, write_port(target)]
                 sink.check([self._payload(rows[s]) for s in sorted(rows)])  # type: ignore[attr-defined]
 
+    def _check_made(self, name: InstanceName, instance: Instance) -> None:
+        """What an operator has put out is what it should have made of what it has taken."""
+        spec, image = instance.spec, self.store.read(name).image()
+        outputs = {str(port): self._records(name, port) for port in (*spec.ports, *map(write_port, spec.targets))}
+        inputs: dict[str, list[Any]] = {}
+        for channel in (*spec.inputs, *spec.closed):
+            for after, upto in self._spans(channel.name, image):
+                taken = self._records(channel.sender, channel.out, after.ssn, upto.ssn)
+                inputs.setdefault(channel.port, []).extend(taken)
+        instance.op.check(inputs, outputs)  # type: ignore[union-attr]
+
     def _set_aside(self, spec: InstanceSpec, port: PortName, kept: Sequence[Ssn]) -> set[Ssn]:
         """The events of a port that are members of sets which wait to be retried or dropped. Lineage keeps all that
         came after the first of them, and what those were made of."""
@@ -409,11 +443,13 @@ class Checks:
             members.update(ssn for ssn in kept if first is not None and ssn >= first)
         return members
 
-    def _records(self, name: InstanceName, port: PortName) -> list[Any]:
-        """All records that ever were on the port; of errors, those that did not come out anew."""
+    def _records(self, name: InstanceName, port: PortName, after: int = 0, upto: int = CLOSED.ssn) -> list[Any]:
+        """All records that ever were on the port, or those of some events; of errors, those that did not come out
+        anew."""
         rows = self.ghost.get((name, port), {})
         gone = {s for n, s in self._retried if n == name} if port == ERRORS else set()
-        return [r for s in sorted(rows) if not rows[s].mark and s not in gone for r in self._payload(rows[s])]
+        wanted = [s for s in sorted(rows) if after < s <= upto and not rows[s].mark and s not in gone]
+        return [r for s in wanted for r in self._payload(rows[s])]
 
     def _payload(self, row: Output) -> Any:
         """Of a write that passes an event on, that event's."""

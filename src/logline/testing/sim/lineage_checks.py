@@ -44,6 +44,12 @@ class LineageChecks:
         self._retried_late: set[Event] = set()
         """Errors that were retried when the scope's time was over for them: what they were made of was gone."""
 
+    def evolved(self, instances: Mapping[InstanceName, Instance]) -> None:
+        """The pipeline has changed (R14). What operators that are gone have made is kept as before."""
+        self._specs |= {name: part.spec for name, part in instances.items() if part.spec.retain or part.spec.lineage}
+        for spec in self._specs.values():
+            self._channels |= {c.name: c for c in (*spec.inputs, *spec.closed, *_again(spec))}
+
     def generates(self, name: InstanceName, serial: Serial, members: Sequence[Member]) -> None:
         """User code is given these events; or they leave on port `errors`."""
         if name in self._specs:

@@ -42,11 +42,16 @@ class Reopening:
         self._world.counts["reopening finished later"] += 1
         for actor in [actor for actor in self._world.actors if self._world.newest[actor.name] is actor]:
             self._world.kill(actor, restart=False)
+        self.finish()
+        for name in self._world.instances:
+            if name not in self._world.finished and not self._world.newest[name].alive:
+                self._world.spawn(name)
+
+    def finish(self) -> None:
+        """Reopens what has ended while a sender has gone on, or has come. Nobody lives."""
         for name, instance in self._world.instances.items():
             if must_reopen(self._world.store.read(name).image(), instance.spec, self._heads(instance)):
                 self._reopen(name, always=False)
-            elif name not in self._world.finished and not self._world.newest[name].alive:
-                self._world.spawn(name)
 
     def _heads(self, instance: Instance) -> dict[ChannelName, Ssn]:
         return {c.name: self._world.store.read(c.sender).head(c.out).last for c in instance.spec.inputs}

@@ -54,7 +54,9 @@ class Tally:
             f"late writes {self.counts['late write']}, bells lost {self.counts['bell lost']}",
             f"commit answers lost {self.counts['answer lost']}, journals swept {self.counts['swept']}",
             f"errors retried {self.counts['retried']}, dropped {self.counts['dropped']}",
-            f"lives stopped {self.counts['stopped']}",
+            f"lives stopped {self.counts['stopped']}, ends taken back {self.counts['reopened']}",
+            f"pipelines changed {self.counts['evolved']}, changes refused {self.counts['change refused']}",
+            f"drivers that died at a change {self.counts['died while it changed']}",
             f"wall clock set back {self.counts['clock set back']}, forward {self.counts['clock set forward']}",
             "",
             f"{'killed at':<16} {'before':>8} {'after':>8}",
@@ -82,10 +84,18 @@ class Simulator:
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
-    def run(self, scenario: Scenario, seed: int, faults: Faults, replay: str, *, reopen: bool = True) -> World:
+    def run(
+        self, scenario: Scenario, seed: int, faults: Faults, replay: str, *, reopen: bool = True, evolve: bool = False
+    ) -> World:
         """One schedule. A violation is noted, not raised."""
         world = World(
-            scenario.instances, seed, faults=faults, service=scenario.service, loop=self.loop, reopen=reopen
+            scenario.instances,
+            seed,
+            faults=faults,
+            service=scenario.service,
+            loop=self.loop,
+            reopen=reopen,
+            graph=scenario.graph if evolve else None,
         )
         try:
             world.run()
@@ -99,7 +109,7 @@ class Simulator:
 
     def schedule(self, seed: int) -> World:
         """The schedule of one seed: graph, faults and interleaving all follow from it."""
-        return self.run(drawn(seed), seed, draw_faults(seed), f"--seed {seed} --schedules 1")
+        return self.run(drawn(seed), seed, draw_faults(seed), f"--seed {seed} --schedules 1", evolve=True)
 
     def schedules(self, first: int, count: int, progress: Callable[[int], None] | None = None) -> Tally:
         """So many seeds, from `first` on."""

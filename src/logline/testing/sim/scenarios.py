@@ -57,6 +57,7 @@ class Scenario:
     service: PaidService
     description: str = ""
     targets: list[Target] = field(default_factory=list)
+    graph: Graph | None = None
 
 
 class _Builder:
@@ -120,7 +121,7 @@ class _Builder:
             n: replace(p, payloads=PlainPayloads(), items=self.rnd.randint(1, 2), within=0)
             for n, p in instances.items()
         }
-        return Scenario(plain, self.service, description, self.targets)
+        return Scenario(plain, self.service, description, self.targets, graph)
 
 
 def batches(rnd: Random, count: int, tag: str) -> list[Records]:

@@ -24,6 +24,7 @@ from logline.engine.image import Image
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.step import Step
 from logline.errors import Collected, LogError, LoglineError
+from logline.graph.model import Graph
 from logline.names import ERRORS, BellName, InstanceName, Ssn
 from logline.runtime.lives.driver import Hooks, LifeDriver, live
 from logline.runtime.lives.generation import AsyncRunner
@@ -33,6 +34,7 @@ from logline.runtime.lives.sweeping import sweep
 from logline.store.channels import HandOver
 from logline.store.memory import MemoryStore
 from logline.testing.sim.checks import Checks
+from logline.testing.sim.evolving import Evolving
 from logline.testing.sim.outside import PaidService, Violation
 from logline.testing.sim.reopening import Reopening
 
@@ -161,7 +163,9 @@ class World:
         loop: asyncio.AbstractEventLoop | None = None,
         max_moves: int = 60_000,
         reopen: bool = True,
+        graph: Graph | None = None,
     ) -> None:
+        """With `graph`, the one that the instances are made of, the pipeline may change while it is at work."""
         self.rnd = Random(seed)
         self.instances = instances
         self.faults = faults or Faults()
@@ -176,7 +180,7 @@ class World:
         self.store.ring = self._ring  # type: ignore[method-assign]
         if seed % 2 == 0:  # half of the schedules hand events over beside the journal, a few at a time
             self.store.fresh = HandOver(most=2_000)
-        self.checks = Checks(instances, self.store, service or PaidService(), clock=self._moment)
+        self.checks = Checks(instances, self.store, service or PaidService(), clock=self.moment)
         self.points = 0
         self.hits: Counter[Point] = Counter()
         self.kills: Counter[Point] = Counter()
@@ -194,6 +198,7 @@ class World:
         is."""
         self.reopening = Reopening(self)
         self.reopenings = Random(f"reopenings {seed}").choice((0, 0, 1, 2)) if reopen else 0
+        self.evolving = Evolving(self, graph, seed) if graph is not None else None
         for name in instances:
             actor = self.spawn(name)
             if self.faults.late_start and self.rnd.random() < self.faults.late_start:
@@ -210,7 +215,7 @@ class World:
         self.counts["life"] += 1
         epoch = self.counts["life"] * EPOCHS % 10**12
         around = Surroundings(
-            clock=lambda: self._moment(epoch),
+            clock=lambda: self.moment(epoch),
             random=Random(self.rnd.random()),
             loop=None if loop is None else lambda: loop,
             threads=False,
@@ -281,6 +286,9 @@ class World:
         self.counts["move"] += 1
         if self.counts["move"] > self.max_moves:
             raise Violation(f"LIVELOCK after {self.max_moves} moves: {self.where()}")
+        if self.evolving is not None and self.counts["move"] in self.evolving.moves:
+            self.evolving.change()
+            return
         rnd = self.rnd
         if self._late and rnd.random() < 0.05:
             self._land()
@@ -412,9 +420,12 @@ class World:
         if not self.finished:
             return
         self._sweep_one(self.rnd.choice(sorted(self.finished)))
+        if self.evolving is not None:
+            for name in self.evolving.every():
+                self.evolving.sweep_former(name)
 
     def _sweep_one(self, name: InstanceName) -> None:
-        sweep(self.instances[name].spec, self.store, self._moment)
+        sweep(self.instances[name].spec, self.store, self.moment)
         self.counts["swept"] += 1
         self.checks.after_commit(name)
 
@@ -471,7 +482,7 @@ class World:
 
     # ---- time -----------------------------------------------------------------------------------------
 
-    def _moment(self, epoch: int = 0) -> Moment:
+    def moment(self, epoch: int = 0) -> Moment:
         """What the clocks of a life say."""
         return Moment(Monotonic(self.now + epoch), Wall(self.now + self.wall_ahead))
 
@@ -479,7 +490,7 @@ class World:
         """By a moment, by about as much as anything here waits for, or by days."""
         by = self._setter.choice((2_000, 900_000, 40_000_000, 2 * 86_400_000_000))
         back = self._setter.random() < 0.5
-        self._latest = max(self._latest, self._moment().wall)
+        self._latest = max(self._latest, self.moment().wall)
         self.checks.lineage.forget_old()
         self.wall_ahead += -by if back else by
         self.counts["clock set back" if back else "clock set forward"] += 1
@@ -498,7 +509,7 @@ class World:
             if actor.life.machine.draining or actor.life.machine.stopping:
                 actor.driver.arrive(on.Command("stop"))
             elif self.newest[actor.name] is actor and not actor.paused and not actor.busy:
-                self.checks.at_rest(actor.life, self._moment().wall, wakes=any(w[2] is actor for w in self._wakes))
+                self.checks.at_rest(actor.life, self.moment().wall, wakes=any(w[2] is actor for w in self._wakes))
         if self._wakes:
             self.now = max(self.now, min(w[0] for w in self._wakes))
             due = [w for w in self._wakes if w[0] <= self.now]
@@ -535,8 +546,12 @@ class World:
         kept = [keep.age for instance in self.instances.values() for keep in instance.spec.retain.values()]
         self.wall_ahead = max(self._latest - self.now, self.wall_ahead)  # what was put out ahead of time has its age
         self.now += max(kept, default=0) + 1  # nothing is kept any longer; what is needed is known downstream first
-        for name in (*(reversed(list(self.instances)) if kept else ()), *self.instances):
-            self._sweep_one(name)
+        every = list(self.instances) if self.evolving is None else self.evolving.every()
+        for name in (*(reversed(every) if kept else ()), *every):
+            if name in self.instances:
+                self._sweep_one(name)
+            elif self.evolving is not None:
+                self.evolving.sweep_former(name)
 
     def where(self) -> str:
         """What is not finished, for messages."""

@@ -1,0 +1,178 @@
+"""A simulated pipeline that changes while it is at work (R14): the driver dies, and the next one has another graph.
+
+An operator is put into a connection, or one that was put in is taken out again, at any moment: events are under way,
+sets are open, zombies go on. What a start does to the log is the product's own code (`runtime/control/evolution`). A
+driver may die between its steps, and the next one then has the old graph or the new one. A change that is refused is
+left alone. The checks know by which channels an instance has taken which events (`spans`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from logline.engine.events import Position
+from logline.errors import PipelineChanged
+from logline.graph.model import Connection, Graph, Node
+from logline.graph.operator import Context
+from logline.graph.record import record_of
+from logline.names import ERRORS, IN, OUT, InsetId, InstanceName, OperatorName, instance_name
+from logline.runtime.control.evolution import admit, begin, close, fence, with_history
+from logline.runtime.lives.instances import Instance, instances_of
+from logline.runtime.lives.sweeping import sweep
+from logline.runtime.log.log_status import specs_of
+from logline.store.seam import Meta
+from logline.testing.sim.operators import SimOperator
+from logline.testing.sim.plain import PlainPayloads
+
+if TYPE_CHECKING:
+    from logline.testing.sim.world import World
+
+
+class Forward(SimOperator):
+    """Stateless: what comes in goes out, event by event."""
+
+    def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        yield acc
+
+
+class _Died(Exception):
+    """The driver, between two steps of a start."""
+
+
+class Evolving:
+    """Whoever changes the pipeline of one simulated run."""
+
+    def __init__(self, world: World, graph: Graph, seed: int) -> None:
+        self._world = world
+        self._rnd = Random(f"evolving {seed}")
+        self.graph = graph
+        self._before = graph.nodes.keys()
+        changes = self._rnd.choice((0, 0, 1, 2, 3))
+        self.moves = {self._rnd.randint(1, 500) for _ in range(changes)}
+        """When."""
+        self._count = 0
+        if changes:
+            self._world.store.set_meta(self._meta(graph))
+
+    def change(self) -> None:
+        """The driver dies with all its lives; the next one has another graph, if the log can live with it."""
+        world = self._world
+        self._before = self.graph.nodes.keys()
+        for actor in [actor for actor in world.actors if world.newest[actor.name] is actor]:
+            world.kill(actor, restart=False)
+        wanted: Graph | None = self._changed()
+        while wanted is not None:
+            try:
+                self._start(wanted)
+                world.counts["evolved"] += wanted.nodes.keys() != self._before
+                wanted = None
+            except PipelineChanged:
+                world.counts["change refused"] += 1
+                wanted = self.graph
+            except _Died:
+                world.counts["died while it changed"] += 1
+                wanted = self._rnd.choice((self.graph, wanted))
+        self._begin_lives()
+
+    # ---- what changes ------------------------------------------------------------------------------------
+
+    def _changed(self) -> Graph:
+        put = [name for name, node in self.graph.nodes.items() if isinstance(node.op, Forward)]
+        if put and self._rnd.random() < 0.5:
+            return self._without(self._rnd.choice(put))
+        return self._with_one_more()
+
+    def _with_one_more(self) -> Graph:
+        graph, self._count = self.graph, self._count + 1
+        at = self._rnd.choice([c for c in graph.connections if c.out != ERRORS])
+        name = OperatorName(f"forward{self._rnd.choice((self._count, 1))}")
+        while name in graph.nodes:
+            name = OperatorName(f"{name}x")
+        op = Forward()
+        op.name = name
+        empty = graph.nodes[at.sender].outputs[at.out]
+        node = Node(name, None, op, (IN,), {OUT: empty, ERRORS: empty})
+        into, out = Connection(at.sender, at.out, name, IN), Connection(name, OUT, at.receiver, at.port)
+        nodes: dict[OperatorName, Node] = {}
+        for known, one in graph.nodes.items():  # senders before receivers
+            if known == at.receiver:
+                nodes[name] = node
+            nodes[known] = one
+        connections = [c for c in graph.connections if c != at]
+        return replace(graph, nodes=nodes, connections=(*connections, into, out), ids={}, closed=())
+
+    def _without(self, name: OperatorName) -> Graph:
+        graph = self.graph
+        (into,) = graph.into(name)
+        (out,) = graph.out_of(name, OUT)
+        joined = Connection(into.sender, into.out, out.receiver, out.port)
+        rest = tuple(c for c in graph.connections if name not in (c.sender, c.receiver))
+        nodes = {known: node for known, node in graph.nodes.items() if known != name}
+        connections = rest if joined in rest else (*rest, joined)
+        return replace(graph, nodes=nodes, connections=connections, ids={}, closed=())
+
+    # ---- a start -----------------------------------------------------------------------------------------
+
+    def _meta(self, graph: Graph) -> Meta:
+        return Meta(graph.name, with_history(self._world.store, record_of(graph)))
+
+    def _start(self, wanted: Graph) -> None:
+        """What `runtime/control/launch.py` does before the first life begins."""
+        store = self._world.store
+        graph, found = admit(store, wanted, "auto", ())
+        if fence(store, found):
+            graph, found = admit(store, wanted, "auto", ())
+        spans = self._world.checks.spans
+        self._maybe_die()
+        begin(store, found, graph)
+        self._maybe_die()
+        receivers = {wire.channel: store.read(instance_name(wire.receiver)) for wire in found.closed}
+        taken = {channel: reader.taken(channel).position for channel, reader in receivers.items()}
+        store.set_meta(self._meta(graph))
+        for beginning in found.beginnings:
+            channel = beginning.wire.channel
+            at = store.read(instance_name(beginning.wire.receiver)).taken(channel).position
+            spans.setdefault(channel, []).append((at, None))
+        for channel, at in taken.items():
+            known = spans.setdefault(channel, [(Position(), None)])
+            known[-1] = (known[-1][0], at)
+        self._take_over(graph)
+        self._maybe_die()
+        close(store, graph)
+
+    def _maybe_die(self) -> None:
+        if self._rnd.random() < 0.1:
+            raise _Died
+
+    def _take_over(self, graph: Graph) -> None:
+        world, old = self._world, self._world.instances
+        limits = next(iter(old.values())).spec.limits
+        found: dict[InstanceName, Instance] = {}
+        for name, made in instances_of(graph, world.store.log_id, limits=limits).items():
+            items = old[name].items if name in old else 1
+            found[name] = replace(made, payloads=PlainPayloads(), items=items, within=0)
+        self.graph = graph
+        world.instances = found
+        world.finished &= found.keys()
+        world.checks.evolved(found)
+
+    def _begin_lives(self) -> None:
+        world = self._world
+        world.reopening.finish()
+        for name in world.instances:
+            if name not in world.finished and (name not in world.newest or not world.newest[name].alive):
+                world.spawn(name)
+
+    def every(self) -> list[InstanceName]:
+        """All instances, those of operators that are gone among them; senders before receivers."""
+        meta = self._world.store.meta()
+        return list(self._world.instances) if meta is None else list(specs_of(meta.graph))
+
+    def sweep_former(self, name: InstanceName) -> None:
+        """Collects a journal, if it is that of an operator that is gone (R12)."""
+        meta, store = self._world.store.meta(), self._world.store
+        if meta is not None and name not in self._world.instances and name in store.instances():
+            sweep(specs_of(meta.graph)[name], store, self._world.moment, all_rest=True)

@@ -1,0 +1,329 @@
+"""A pipeline that changes between two runs on one log (R14): renamed, inserted, removed and remade operators."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.waiting import PATIENCE
+
+import logline as ll
+from logline.errors import PipelineChanged
+from logline.names import InstanceName
+from logline.store.memory import open_memory
+
+Rows = list[tuple[int, int]]
+"""Values with the hour they belong to."""
+
+
+class Growing(ll.Source):
+    """A list of rows that a test adds to; each is an event of its own."""
+
+    schema = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    reuses_memory = False
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def partitions(self) -> list[str]:
+        return ["0"]
+
+    def read(self, partition: str, offset: Any) -> Iterator[Any]:
+        for at in range(offset or 0, len(self.rows)):
+            n, hour = self.rows[at]
+            when = pa.array([datetime(2026, 1, 1, hour, 30, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+            yield pa.record_batch([pa.array([n]), when], schema=self.schema), at + 1
+
+
+def sales(
+    rows: Rows,
+    change: Callable[[ll.Pipeline, ll.Stream], ll.Stream] | None = None,
+    size: str = "1h",
+    agg: str = "sum",
+    **options: Any,
+) -> ll.Pipeline:
+    """rows -> hourly -> totals; `change` puts something before the window."""
+    p = ll.Pipeline("sales")
+    stream = p.source("rows", Growing(rows), rows=1)
+    if change is not None:
+        stream = change(p, stream)
+    hours = stream.window("hourly", ll.tumbling(size, on="at"), agg={"n": ("n", agg)}, **options)
+    hours.sink("totals", ll.sinks.collect())
+    p.lineage()
+    return p
+
+
+def small(p: ll.Pipeline, stream: ll.Stream) -> ll.Stream:
+    return stream.filter("small", pc.field("n") < 1000)
+
+
+def run(p: ll.Pipeline, log: str, **settings: Any) -> ll.Run:
+    found = p.start(log, engine="inline", until="now", **settings)
+    found.wait(PATIENCE)
+    return found
+
+
+def totals(run: ll.Run, sink: str = "totals") -> list[int]:
+    table = run.result(sink)
+    return table["n"].to_pylist() if table.num_rows else []
+
+
+@pytest.fixture
+def log(request: pytest.FixtureRequest) -> str:
+    return f"memory:evolution-{request.node.name}"
+
+
+def test_a_renamed_operator_goes_on_with_its_open_sets_and_its_target(log: str) -> None:
+    rows = [(1, 9), (2, 9), (4, 10)]
+    assert totals(run(sales(rows), log)) == [3]
+    rows += [(8, 10), (16, 11)]
+    p = ll.Pipeline("sales")
+    hours = p.source("sold", Growing(rows), rows=1, was="rows").window(
+        "per_hour", ll.tumbling("1h", on="at"), agg={"n": ("n", "sum")}, was="hourly"
+    )
+    hours.sink("sums", ll.sinks.collect(), was="totals")
+    p.lineage()
+    again = run(p, log)
+    assert totals(again, "sums") == [3, 12]
+    assert set(again.status().operators) == {"sold", "per_hour", "sums"}
+    assert again.log.backward("per_hour:2", to="sold")["event"].to_pylist() == ["sold:3", "sold:4"]
+    assert again.log.read("sold:3")["n"].to_pylist() == [4]
+    assert again.log.table("event_lineage")["send_op"].unique().to_pylist() == ["per_hour"]
+    assert totals(run(p, log, close=True), "sums") == [3, 12, 16]  # was= may stay
+
+
+def test_what_is_put_before_a_window_takes_what_the_window_had_not(log: str) -> None:
+    rows = [(1, 9), (2, 9), (4, 10)]
+    run(sales(rows), log)
+    rows += [(5000, 10), (8, 10), (16, 11)]
+    again = run(sales(rows, small), log)
+    assert totals(again) == [3, 12]  # the hour that was open has rows of both ways, and each of them once
+    assert again.log.backward("hourly:2", to="rows")["event"].to_pylist() == ["rows:3", "rows:5"]
+    assert again.log.forward("rows:1", to="hourly")["event"].to_pylist() == ["hourly:1"]
+    assert totals(run(sales(rows, small), log, close=True)) == [3, 12, 16]
+
+
+def test_what_is_taken_out_again_gives_its_place_back(log: str) -> None:
+    rows = [(1, 9), (5000, 9), (4, 10)]
+    run(sales(rows, small), log)
+    rows += [(6000, 10), (8, 11)]
+    plain = run(sales(rows), log)
+    assert totals(plain) == [1, 6004]
+    assert plain.log.backward("hourly:1", to="rows")["event"].to_pylist() == ["rows:1"]
+    rows += [(7000, 11), (16, 11), (32, 12)]
+    assert totals(run(sales(rows, small), log)) == [1, 6004, 24]
+    assert totals(run(sales(rows), log, close=True)) == [1, 6004, 24, 32]
+
+
+def test_an_operator_that_replaces_another_one(log: str) -> None:
+    rows = [(1, 9), (5000, 9), (4, 10)]
+    run(sales(rows, small), log)
+    rows += [(600, 10), (8, 10), (16, 11)]
+    tiny = run(sales(rows, lambda p, stream: stream.filter("tiny", pc.field("n") < 100)), log)
+    assert totals(tiny) == [1, 12]
+
+
+def test_a_source_joins_and_another_one_leaves(log: str) -> None:
+    rows, more = [(1, 9), (4, 10)], [(100, 9), (200, 10), (300, 11)]
+
+    def both(p: ll.Pipeline, stream: ll.Stream) -> ll.Stream:
+        return stream.union("all", p.source("more", Growing(more), rows=1))
+
+    def other(p: ll.Pipeline, stream: ll.Stream) -> ll.Stream:
+        return stream.union("all", p.source("others", Growing([(2000, 12)]), rows=1))
+
+    assert totals(run(sales(rows), log)) == [1]
+    assert totals(run(sales(rows, both), log)) == [1, 204]  # hour 9 is out: late
+    rows += [(8, 11), (16, 13)]
+    assert totals(run(sales(rows, other), log, close=True)) == [1, 204, 308, 2000, 16]
+
+
+def test_an_operator_is_made_anew_from_what_the_log_has(log: str) -> None:
+    rows = [(1, 9), (2, 9), (4, 10), (8, 11)]
+    first = run(sales(rows), log)
+    assert totals(first) == [3, 4]
+    p = sales(rows, size="2h", agg="max")
+    with pytest.raises(PipelineChanged) as refused:
+        run(p, log)
+    assert "operator 'hourly': it had" in str(refused.value)
+    assert "these are not done: " in str(refused.value)
+    assert 'fresh=["hourly"] (--fresh hourly)' in str(refused.value)
+    again = run(p, log, fresh=["hourly"])
+    assert totals(again) == [2]
+    assert {InstanceName("hourly@2"), InstanceName("totals@2")} <= set(open_memory(log[7:]).instances())
+    assert again.log.backward("hourly:1", to="rows")["event"].to_pylist() == ["rows:1", "rows:2"]
+    assert again.log.backward("hourly@1:1", to="rows")["event"].to_pylist() == ["rows:1", "rows:2"]
+    rows += [(16, 11), (32, 12)]
+    assert totals(run(p, log)) == [2, 16]  # not made anew once more
+
+
+def test_another_aggregate_counts_for_windows_that_are_open(log: str) -> None:
+    rows = [(1, 9), (4, 10), (8, 10)]
+    run(sales(rows), log)
+    rows += [(2, 10), (16, 11)]
+    assert totals(run(sales(rows, agg="max"), log)) == [1, 8]  # event state is rebuilt from events (R5)
+
+
+def test_write_ids_and_ids_of_calls_are_those_of_the_generation(log: str) -> None:
+    rows, written, asked = [(1, 9)], [], []
+
+    def paid(**options: Any) -> ll.Pipeline:
+        p = ll.Pipeline("paid")
+
+        def ask(row: dict[str, Any], ctx: Any) -> dict[str, Any]:
+            asked.append(ctx.id)
+            return {"n": row["n"]}
+
+        asks = p.source("rows", Growing(rows), rows=1).map_rows(
+            options.pop("name", "ask"), ask, schema="n long", **options
+        )
+        asks.sink("store", ll.sinks.call(lambda batch, n, write_id: written.append(write_id), guarantee="named"))
+        p.lineage()
+        return p
+
+    run(paid(), log)
+    rows.append((2, 9))
+    run(paid(name="question", was="ask"), log)
+    first, second = asked
+    assert first.split("/")[1] == second.split("/")[1] == "ask"
+    assert [one.rpartition("/")[2] for one in written] == ["1", "2"]
+    run(paid(name="question"), log, fresh=["question"])
+    assert asked[2].split("/")[1] == "ask@2"
+    assert len({*asked}) == 4
+    assert written[2] == written[0].replace("/store/", "/store@2/")
+
+
+def test_a_changed_schema_waits_until_everybody_is_done_with_the_old_one(log: str) -> None:
+    rows: Rows = [(1, 9)]
+
+    def shaped(name: str) -> ll.Pipeline:
+        p = ll.Pipeline("shaped")
+        made = p.source("rows", Growing(rows), rows=1).map_batches(
+            "made", lambda batch: pa.table({name: batch["n"]}), schema=f"{name} long"
+        )
+        made.sink("store", ll.sinks.collect())
+        p.lineage()
+        return p
+
+    run(shaped("a"), log)
+    rows.append((2, 9))
+    again = run(shaped("b"), log)
+    assert again.log.read("made:1").column_names == ["a"]
+    assert again.log.read("made:2").to_pylist() == [{"b": 2}]
+
+
+def test_ports_that_come_after_an_end_have_its_marks(log: str) -> None:
+    rows: Rows = [(1, 9)]
+
+    class Two(ll.Operator[Any, None]):
+        outputs = {"out": Growing.schema, "copy": Growing.schema}  # noqa: RUF012
+
+        def generate(self, inset: Any, acc: Any, ctx: Any) -> Any:
+            yield ll.Emit(acc)
+            yield ll.Emit(acc, "copy")
+
+    class One(ll.Operator[Any, None]):
+        outputs = {"out": Growing.schema}  # noqa: RUF012
+
+        def generate(self, inset: Any, acc: Any, ctx: Any) -> Any:
+            yield acc
+
+    def ported(op: Any) -> ll.Pipeline:
+        p = ll.Pipeline("ported")
+        made = p.source("rows", Growing(rows), rows=1).apply("made", op)
+        made.sink("store", ll.sinks.collect())
+        if isinstance(op, Two):
+            made["copy"].sink("copies", ll.sinks.collect())
+        return p
+
+    assert run(ported(One()), log, close=True).status().phase == "finished"
+    rows.append((2, 9))
+    again = run(ported(Two()), log, close=True)
+    assert (totals(again, "store"), totals(again, "copies")) == ([1, 2], [2])
+    assert again.status().operators["made"].out == 3
+
+
+def test_a_finished_log_goes_on_when_something_is_inserted(log: str) -> None:
+    rows = [(1, 9), (4, 10)]
+    assert run(sales(rows), log, close=True).status().phase == "finished"
+    inserted = sales(rows, small).start(log, engine="inline")
+    assert inserted.wait(PATIENCE).phase == "finished"
+    assert totals(inserted) == [1, 4]
+    rows.append((8, 11))
+    assert totals(run(sales(rows, small), log, close=True)) == [1, 4, 8]
+
+
+def test_the_log_says_which_code_made_what(log: str) -> None:
+    rows = [(1, 9), (4, 10)]
+    run(sales(rows, version="1"), log)
+    rows += [(8, 11), (8, 12)]
+    found = run(sales(rows, version="2"), log).log.versions("hourly")
+    assert found.select(["version", "port", "first", "last"]).to_pylist() == [
+        {"version": "1", "port": "out", "first": 1, "last": 1},
+        {"version": "2", "port": "out", "first": 2, "last": 3},
+    ]
+
+
+# ---- drivers that die half way -----------------------------------------------------------------------------
+
+
+class Died(BaseException):
+    """The driver is gone."""
+
+
+def dying(log: str, monkeypatch: pytest.MonkeyPatch, p: ll.Pipeline, at: int, **settings: Any) -> bool:
+    """A start whose driver dies before its n-th change of the log. Whether it did."""
+    store = open_memory(log[7:])
+    count = 0
+
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count > at:
+                raise Died
+            return change(*args, **kwargs)
+
+        return instead
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "claim", counted(store.claim))
+        patched.setattr(store, "set_meta", counted(store.set_meta))
+        patched.setattr("logline.runtime.control.launch.InlineEngine", counted(lambda *_: None))
+        with contextlib.suppress(Died):
+            p.start(log, engine="inline", until="now", **settings)
+    return count > at
+
+
+CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "inserted": (small, {}),
+    "anew": (None, {"fresh": ["hourly"]}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("then", ["the new one", "the old one"])
+def test_a_driver_that_dies_at_any_point_of_a_change(
+    change: str, then: str, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, settings = CHANGES[change]
+    for at in range(20):
+        here = f"{log}-{at}"
+        rows = [(1, 9), (2, 9), (4, 10)]
+        run(sales(rows), here)
+        rows += [(8, 10), (16, 11)]
+        if not dying(here, monkeypatch, sales(rows, put), at, **settings):
+            break
+        if then == "the old one":
+            went_on = run(sales(rows), here)
+        else:
+            went_on = run(sales(rows, put), here, **settings)
+        assert totals(went_on) == [3, 12], f"died before change {at + 1}"
+    else:
+        pytest.fail("it never gets through")
+    assert at >= 2
