@@ -86,6 +86,11 @@ class ConnectorError(LoglineError):
     """A file or an external system that can't be read or written as it should."""
 
 
+class PermanentError(ConnectorError):
+    """What another try can't mend: somebody has to change the target or the pipeline first. A sink that raises it is
+    not tried again, whatever its `retry` says."""
+
+
 class LogError(LoglineError):
     """The log can't be used in this way."""
 

@@ -21,8 +21,10 @@ from logline.engine import stimuli as on
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.operating import OperatorMachine
 from logline.engine.phases import USER_ERRORS, Phases, Services, UserError, failure_of
+from logline.engine.results import Failure
 from logline.engine.sets import own_id
 from logline.engine.spec import InstanceSpec
+from logline.errors import DefinitionError, PermanentError, SchemaError
 from logline.graph.connector import Sink
 from logline.graph.states import check_logged, encode_state, read_state
 from logline.names import PartitionName, Serial, TargetName
@@ -46,6 +48,8 @@ from logline.store.seam import Journals
 logger = logging.getLogger("logline")
 WRITING = 20_000
 """Microseconds after which no further write of a run is begun."""
+_HOPELESS = (PermanentError, DefinitionError, SchemaError)
+"""What a sink raises that another try can't mend."""
 
 
 def wall_clock() -> Wall:
@@ -279,7 +283,7 @@ class Life(LogLife):
             sink = self._sink(action.target)
             number = _number_of(sink)
         except USER_ERRORS as error:
-            failure = failure_of(error, self.instance.retry_on or (Exception,))
+            failure = self._failure_of_target(error)
             said = f"{failure.kind}: {failure.message}"
             logger.warning("%s: %r does not say what it has: %s", self.spec.name, str(action.target), said)
         # A newer life may have written meanwhile: what the target has is no news for one that is over.
@@ -299,10 +303,15 @@ class Life(LogLife):
                 if self.clock().monotonic >= until:
                     break
         except USER_ERRORS as error:
-            failure = failure_of(error, self.instance.retry_on or (Exception,))
+            failure = self._failure_of_target(error)
             said = f"{failure.kind}: {failure.message}"
             logger.warning("%s: write %d to %r failed: %s", self.spec.name, done + 1, str(action.target), said)
         yield on.Written(action.target, done, failure)
+
+    def _failure_of_target(self, error: BaseException) -> Failure:
+        """Anything may be over with the next try, but for what says that it is not."""
+        tried_again = () if isinstance(error, _HOPELESS) else self.instance.retry_on or (Exception,)
+        return failure_of(error, tried_again)
 
     # ---- reads ----------------------------------------------------------------------------------------
 
