@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import pyarrow as pa
 
-from logline.errors import BadName, DefinitionError, GraphError, LoglineError, OptionError, a_kind
+from logline.errors import BadName, DefinitionError, GraphError, LoglineError, OptionError, SchemaError, a_kind
 from logline.graph.connector import Sink, Source
 from logline.graph.drawing import draw_svg, draw_text
 from logline.graph.durations import keep as read_keep
@@ -244,6 +244,11 @@ class Stream:
     def sink(self, name: str, target: Sink, **options: Unpack[SinkOptions]) -> None:
         """Writes each event to `target`, in order, and exactly once if the target can tell a repeated write apart."""
         resolved = resolve(name, "sink", options)
+        try:
+            if isinstance(target, Sink):  # `_add` says what is wrong with another one
+                target.check_schema(self.schema)
+        except SchemaError as error:
+            raise SchemaError(f"operator {name!r}: {error}") from error
         self.pipeline._add(name, SinkOperator(), {IN: (self,)}, resolved, {"out": target})
 
     def _then(self, name: str, op: Operator[Any, Any], options: NodeOptions) -> Stream:

@@ -26,7 +26,8 @@ from logline.graph.functions import check_takes
 
 if TYPE_CHECKING:
     from logline.connectors.parquet_sink import Compression, ParquetSink
-    from logline.connectors.sqlite_sink import SqliteSink, SqlMode
+    from logline.connectors.sql_table import SqlMode
+    from logline.connectors.sqlite_sink import SqliteSink
 
 WriteFn = Callable[[pa.RecordBatch, int, str], object]
 

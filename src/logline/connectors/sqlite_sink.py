@@ -1,9 +1,4 @@
-"""A table of an SQLite database as a sink: rows and position are one transaction (R8, positioned).
-
-The table `_logline_positions` has the number of the last write of each scope. A write that is repeated, also a late
-one by a life that is over, finds its number there and changes nothing. That holds for an upsert as well: what is
-older than the position never takes the place of what is newer, so rows need no number of their own.
-"""
+"""A table of an SQLite database as a sink: rows and position are one transaction (R8, positioned)."""
 
 from __future__ import annotations
 
@@ -11,18 +6,25 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from threading import Lock
-from typing import Any, Literal, get_args
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pt
 
-from logline.errors import ConnectorError, OptionError
-from logline.graph.connector import Guarantee, Sink
+from logline.connectors.sql_table import (
+    POSITIONS,
+    Column,
+    SqlMode,
+    TableSink,
+    is_bytes,
+    is_text,
+    listed,
+    on_conflict,
+    plain,
+    quoted,
+)
+from logline.errors import ConnectorError, OptionError, PermanentError, SchemaError
 
-SqlMode = Literal["append", "upsert"]
-
-_POSITIONS = "_logline_positions"
 _HINTS = {
     "locked": "another program holds the database; end its transaction, and start again on the same log",
     "unable to open": "the folder must be there, and the user that runs the pipeline must be allowed to write there",
@@ -32,10 +34,8 @@ _HINTS = {
 }
 
 
-class SqliteSink(Sink):
+class SqliteSink(TableSink):
     """A table; see `sinks.sqlite`."""
-
-    guarantee: Guarantee = "positioned"
 
     def __init__(
         self,
@@ -44,26 +44,13 @@ class SqliteSink(Sink):
         mode: SqlMode = "append",
         key: str | Sequence[str] | None = None,
     ) -> None:
-        if mode not in get_args(SqlMode):
-            raise OptionError(f"sqlite(): mode={mode!r}: take one of {', '.join(get_args(SqlMode))}")
+        super().__init__("sqlite()", table, mode, key)
         if os.fspath(path) in ("", ":memory:"):
             raise OptionError("sqlite(): a database in memory is gone with its process; give the path of a file")
-        if not table or table.lower() == _POSITIONS or table.lower().startswith("sqlite_"):
+        if not table or table.lower() == POSITIONS or table.lower().startswith("sqlite_"):
             raise OptionError(f"sqlite(): {table!r} can't be the table; give another name")
-        self._key = (key,) if isinstance(key, str) else tuple(key or ())
-        if mode == "upsert" and not self._key:
-            raise OptionError("sqlite(): mode='upsert' needs key=, the column or columns that tell rows apart")
-        if mode == "append" and self._key:
-            raise OptionError("sqlite(): key= is for mode='upsert'; rows are appended without one")
         self._path = os.path.abspath(path)  # a worker may have another working directory
-        self._table = table
-        self._mode: SqlMode = mode
-        self._scope = ""
-        self._lock = Lock()
-        """The engine may close the sink on another thread than the one that writes."""
         self._db: sqlite3.Connection | None = None
-        self._fits: pa.Schema | None = None
-        """The schema of the last batch: the table is known to have its columns."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SqliteSink, (self._path, self._table, self._mode, self._key)  # a connection stays where it is
@@ -94,26 +81,21 @@ class SqliteSink(Sink):
         """Writes rows and position in one transaction, unless the position says that they are there."""
         with self._lock, self._explained():
             db = self._connection()
-            columns = [_values(column, field, self._named) for column, field in zip(batch, batch.schema, strict=True)]
             fits, self._fits = self._fits, None  # known again when all went well: a table may be dropped meanwhile
+            if fits != batch.schema:
+                self.check_schema(batch.schema)
+            columns = [_values(column, field.type) for column, field in zip(batch, batch.schema, strict=True)]
             with _transaction(db):
-                last = self._position(db)
-                if number <= last:
+                if not self._is_next(number, self._position(db)):
                     return
-                if number != last + 1:
-                    raise ConnectorError(
-                        f"{self._named}: write {number} comes, and the table has {last} writes of this log only: it "
-                        "was taken back further than the log remembers; restore a newer copy of the database, or "
-                        "begin with a fresh log and a fresh table"
-                    )
                 if fits != batch.schema:
                     self._fit(db, batch.schema)
                 self._check_key(batch)
                 db.executemany(self._statement(batch.schema.names), zip(*columns, strict=True))
                 db.execute(
-                    f"create table if not exists {_POSITIONS} (scope text primary key, number integer not null)"
+                    f"create table if not exists {POSITIONS} (scope text primary key, number integer not null)"
                 )
-                db.execute(f"insert or replace into {_POSITIONS} values (?, ?)", (self._scope, number))
+                db.execute(f"insert or replace into {POSITIONS} values (?, ?)", (self._scope, number))
             self._fits = batch.schema
 
     # ---- the table ------------------------------------------------------------------------------------
@@ -122,49 +104,42 @@ class SqliteSink(Sink):
     def _named(self) -> str:
         return f"sqlite({self._path}, {self._table!r})"
 
+    def _folded(self, name: str) -> str:
+        return name.lower()
+
+    def _declared(self, field: pa.Field) -> str:
+        kind = _kind(field.type)
+        if kind is None:
+            raise SchemaError(
+                f"{self._named}: SQLite has no type for {plain(field.type)} (column {field.name!r}): make a text of "
+                "it before the sink, with json.dumps say"
+            )
+        return kind
+
     def _connection(self) -> sqlite3.Connection:
         if self._db is None:
             raise ConnectorError(f"{self._named} is not open")
         return self._db
 
     def _position(self, db: sqlite3.Connection) -> int:
-        there = db.execute("select 1 from sqlite_master where type = 'table' and name = ?", (_POSITIONS,)).fetchone()
+        there = db.execute("select 1 from sqlite_master where type = 'table' and name = ?", (POSITIONS,)).fetchone()
         if not there:
             return 0
-        row = db.execute(f"select number from {_POSITIONS} where scope = ?", (self._scope,)).fetchone()
+        row = db.execute(f"select number from {POSITIONS} where scope = ?", (self._scope,)).fetchone()
         return 0 if row is None else int(row[0])
 
     def _fit(self, db: sqlite3.Connection, schema: pa.Schema) -> None:
         """Makes the table if it is not there; else its columns must take those of the batch."""
-        lacking = [name for name in self._key if name not in schema.names]
-        if lacking:
-            raise ConnectorError(f"{self._named}: the rows have no column {lacking[0]!r}, which key= names")
-        found = db.execute(f"pragma table_info({_quoted(self._table)})").fetchall()
+        found = [
+            Column(name, kind, bool(needed and default is None and not in_key))
+            for _, name, kind, needed, default, in_key in db.execute(f"pragma table_info({quoted(self._table)})")
+        ]
         if not found:
-            columns = [f"{_quoted(field.name)} {_kind(field, self._named)}" for field in schema]
-            if self._key:
-                columns.append(f"primary key ({_listed(self._key)})")
-            db.execute(f"create table {_quoted(self._table)} ({', '.join(columns)})")
+            db.execute(f"create table {quoted(self._table)} ({self._definition(schema)})")
             return
-        there = {name.lower() for _, name, *_ in found}
-        ours = {name.lower() for name in schema.names}
-        for name in schema.names:
-            if name.lower() not in there:
-                raise ConnectorError(
-                    f"{self._named}: the table is there and has no column {name!r} (it has "
-                    f"{', '.join(name for _, name, *_ in found)}): add the column, or give another table"
-                )
-        for _, name, kind, needed, default, in_key in found:
-            if name.lower() not in ours and needed and default is None and not in_key:
-                raise ConnectorError(
-                    f"{self._named}: the table is there, and its column {name!r} ({kind}) is NOT NULL and not in the "
-                    "rows: give it a default, or give another table"
-                )
+        self._check_columns(schema, found)
         if self._key and not self._is_unique(db):
-            raise ConnectorError(
-                f"{self._named}: the table is there, and nothing in it makes {', '.join(self._key)} unique: create a "
-                "unique index on the key, or give another table"
-            )
+            raise self._not_unique()
 
     def _is_unique(self, db: sqlite3.Connection) -> bool:
         """Whether SQLite takes the columns for the target of an upsert; it knows, and only prepares the statement."""
@@ -178,21 +153,8 @@ class SqliteSink(Sink):
 
     def _statement(self, names: Sequence[str]) -> str:
         marks = ", ".join("?" * len(names))
-        insert = f"insert into {_quoted(self._table)} ({_listed(names)}) values ({marks})"
-        if self._mode == "append":
-            return insert
-        others = [name for name in names if name not in self._key]
-        sets = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in others)
-        then = f"do update set {sets}" if others else "do nothing"
-        return f"{insert} on conflict ({_listed(self._key)}) {then}"
-
-    def _check_key(self, batch: pa.RecordBatch) -> None:
-        for name in self._key:
-            if batch.column(name).null_count:
-                raise ConnectorError(
-                    f"{self._named}: column {name!r} is part of the key and has a null, which is like no other: "
-                    "filter such rows out before the sink"
-                )
+        insert = f"insert into {quoted(self._table)} ({listed(names)}) values ({marks})"
+        return insert if self._mode == "append" else f"{insert} {on_conflict(names, self._key)}"
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -200,7 +162,8 @@ class SqliteSink(Sink):
             yield
         except (sqlite3.Error, OverflowError) as error:
             hint = next((hint for part, hint in _HINTS.items() if part in str(error)), None)
-            raise ConnectorError(f"{self._named}: {error}" + (f"; {hint}" if hint else "")) from error
+            kind = PermanentError if isinstance(error, OverflowError | sqlite3.IntegrityError) else ConnectorError
+            raise kind(f"{self._named}: {error}" + (f"; {hint}" if hint else "")) from error
 
 
 @contextmanager
@@ -216,56 +179,30 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _quoted(name: str) -> str:
-    """
-    >>> print(_quoted('my "table"'))
-    "my ""table\"""
-    """
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(_quoted, names))
-
-
-def _plain(type_: pa.DataType) -> pa.DataType:
-    return type_.value_type if pt.is_dictionary(type_) else type_
-
-
 def _as_text(type_: pa.DataType) -> bool:
     """What SQLite has no type for, and text keeps exactly."""
     return bool(pt.is_decimal(type_) or pt.is_timestamp(type_) or pt.is_date(type_) or pt.is_time(type_))
 
 
-def _kind(field: pa.Field, where: str) -> str:
-    """The type of a column, as SQLite declares it.
+def _kind(type_: pa.DataType) -> str | None:
+    """The type of a column, as SQLite declares it; None if it has none.
 
-    >>> [_kind(pa.field("x", kind), "") for kind in (pa.int32(), pa.float64(), pa.timestamp("us"), pa.binary())]
-    ['integer', 'real', 'text', 'blob']
+    >>> [_kind(kind) for kind in (pa.int32(), pa.float64(), pa.timestamp("us"), pa.binary(), pa.list_(pa.int64()))]
+    ['integer', 'real', 'text', 'blob', None]
     """
-    type_ = _plain(field.type)
+    type_ = plain(type_)
     if pt.is_boolean(type_) or pt.is_integer(type_) or pt.is_duration(type_):
-        kind = "integer"
-    elif pt.is_floating(type_):
-        kind = "real"
-    elif pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_) or _as_text(type_):
-        kind = "text"
-    elif (
-        pt.is_binary(type_) or pt.is_large_binary(type_) or pt.is_binary_view(type_) or pt.is_fixed_size_binary(type_)
-    ):
-        kind = "blob"
-    else:
-        raise ConnectorError(
-            f"{where}: SQLite has no type for {type_} (column {field.name!r}): make a text of it before the sink, "
-            "with json.dumps say"
-        )
-    return kind if field.nullable else f"{kind} not null"
+        return "integer"
+    if pt.is_floating(type_):
+        return "real"
+    if is_text(type_) or _as_text(type_):
+        return "text"
+    return "blob" if is_bytes(type_) else None
 
 
-def _values(column: pa.Array, field: pa.Field, where: str) -> list[Any]:
-    """The values as sqlite3 takes them; the type is refused if there is none for it."""
-    _kind(field, where)
-    type_ = _plain(field.type)
+def _values(column: pa.Array, type_: pa.DataType) -> list[Any]:
+    """The values as sqlite3 takes them."""
+    type_ = plain(type_)
     column = column.cast(type_)
     if _as_text(type_):
         column = column.cast(pa.string())

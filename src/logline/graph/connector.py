@@ -127,6 +127,10 @@ class Sink(ABC):
     """Whether its write actions stay in the log; `Run.result` reads them from there."""
     _GUARANTEES: ClassVar[tuple[Guarantee, ...]] = ("positioned", "guarded", "named", "at_least_once")
 
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Raises SchemaError if it could never write rows like these. Called by `Stream.sink`, when the pipeline is
+        defined and nothing is open. What only the external system knows is found later."""
+
     def open(self, scope: str) -> None:
         """Called once per life, before anything else. `scope` names log id, instance and target. Keep positions and
         guards under this key, so that a fresh log is not mistaken for an old one."""

@@ -17,7 +17,7 @@ import pytest
 
 import logline as ll
 from logline.connectors import sinks
-from logline.errors import ConnectorError, OptionError, PipelineFailed
+from logline.errors import ConnectorError, OptionError, PipelineFailed, SchemaError
 
 SCOPE = "log/store/out"
 
@@ -174,7 +174,7 @@ def test_types_of_a_table_that_it_makes(opened, path):
 
 
 def test_types_that_sqlite_has_not(opened, path):
-    with pytest.raises(ConnectorError, match=r"no type for list<.*column 'xs'\): make a text of it"):
+    with pytest.raises(SchemaError, match=r"no type for list<.*column 'xs'\): make a text of it"):
         write(opened(), 1, 1, xs=[[1]])
     with pytest.raises(ConnectorError, match="too large"):
         opened().write(pa.record_batch({"id": pa.array([1 << 63], pa.uint64())}), 1, "1")
@@ -252,7 +252,7 @@ def test_keys_of_several_columns_and_of_all(opened, path):
 
 
 def test_what_is_wrong_with_a_key(opened, path):
-    with pytest.raises(ConnectorError, match="the rows have no column 'key', which key= names"):
+    with pytest.raises(SchemaError, match="the rows have no column 'key', which key= names"):
         write(opened(mode="upsert", key="key"), 1, 1)
     with pytest.raises(ConnectorError, match="column 'id' is part of the key and has a null"):
         write(opened(mode="upsert", key="id"), 1, 1, None)
@@ -263,6 +263,23 @@ def test_what_is_wrong_with_a_key(opened, path):
     asked(path, "create unique index by_id on rows (id)")
     write(sink, 1, 1, 1)
     assert ids(path) == [1]
+
+
+def test_what_can_never_fit_is_refused_when_the_pipeline_is_defined(path):
+    p = ll.Pipeline("unfit")
+    lists = p.source("lists", ll.sources.batches([pa.table({"id": [1], "xs": [[1]], "ID": [1]})]))
+    with pytest.raises(SchemaError, match=r"operator 'store': sqlite\(.*SQLite has no type for list"):
+        lists.sink("store", sinks.sqlite(path, "rows"))
+    twice = lists.map_batches("twice", lambda batch: batch.select(["id", "ID"]))
+    with pytest.raises(SchemaError, match="several columns 'ID': rename one"):
+        twice.sink("store", sinks.sqlite(path, "rows"))
+    ids = lists.map_batches("ids", lambda batch: batch.select(["id"]))
+    with pytest.raises(SchemaError, match=r"operator 'store': .*no column 'name', which key= names"):
+        ids.sink("store", sinks.sqlite(path, "rows", mode="upsert", key="name"))
+    ids.sink("store", sinks.sqlite(path, "rows"))
+    assert not path.exists()
+    p.run(engine="inline")
+    assert asked(path, "select id from rows") == [(1,)]
 
 
 # ---- what can be wrong ------------------------------------------------------------------------------------
