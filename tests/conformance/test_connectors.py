@@ -1,13 +1,15 @@
 """Every source and sink under the same list of faults (R8, R9): a connector that is added is added here.
 
-A life of a sink is an object of its own that was opened; one that died is dropped where it is, and nothing is closed.
+A life of a sink is an object of its own that was opened; one that died is left as it is while others write.
 """
 
 from __future__ import annotations
 
 import os
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.postgres import Database
 from tests.unit.runtime.taps import start
 from tests.waiting import PATIENCE
 
@@ -38,6 +41,8 @@ class Place(ABC):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.lives: list[Sink] = []
+        """They are closed when the test is over. A process that dies ends its connections too."""
 
     @abstractmethod
     def sink(self) -> Sink:
@@ -47,9 +52,10 @@ class Place(ABC):
     def rows(self) -> list[int]:
         """What is in the target, in the order in which it was written."""
 
-    def life(self) -> Sink:
+    def life(self, scope: str = SCOPE) -> Sink:
         sink = self.sink()
-        sink.open(SCOPE)
+        sink.open(scope)
+        self.lives.append(sink)
         return sink
 
 
@@ -94,10 +100,33 @@ class Files(Place):
         return [n for file in files for n in pq.read_table(file)["id"].to_pylist()]
 
 
-@pytest.fixture(params=[Collected, Called, Files])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+class SqliteTable(Place):
+    def sink(self) -> Sink:
+        return ll.sinks.sqlite(self.folder / "rows.db", "rows")
+
+    def rows(self) -> list[int]:
+        with closing(sqlite3.connect(self.folder / "rows.db")) as db:
+            return [n for (n,) in db.execute("select id from rows order by rowid")]
+
+
+class PostgresTable(Place):
+    database: Database
+
+    def sink(self) -> Sink:
+        return ll.sinks.postgres(self.database.dsn, "rows")
+
+    def rows(self) -> list[int]:
+        return [n for (n,) in self.database.ask("select id from rows order by ctid")]
+
+
+@pytest.fixture(params=[Collected, Called, Files, SqliteTable, PostgresTable])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made: Place = request.param(tmp_path)
-    return made
+    if isinstance(made, PostgresTable):
+        made.database = request.getfixturevalue("postgres")
+    yield made
+    for life in made.lives:
+        life.close()
 
 
 def write(sink: Sink, number: int, *ids: int) -> None:
@@ -144,8 +173,7 @@ def test_a_target_that_has_more_than_the_log_knows_of_says_so_if_it_can(place: P
     later = place.life()
     found = later.position() if later.guarantee == "positioned" else later.highest()
     assert found == (None if isinstance(place, Called) else 3)
-    other = place.sink()
-    other.open("another log/store/out")  # a fresh log is not mistaken for an old one
+    other = place.life("another log/store/out")  # a fresh log is not mistaken for an old one
     assert not (other.position() if other.guarantee == "positioned" else other.highest())
 
 
@@ -184,6 +212,9 @@ class Faulty(Sink):
 
     def highest(self) -> int | None:
         return self.inner.highest()
+
+    def close(self) -> None:
+        self.inner.close()
 
     @staticmethod
     def _fail(when: set[int], number: int) -> None:

@@ -1,7 +1,8 @@
 """The documentation does what it says: every Python block of the pages and every doctest of the modules is run.
 
 The blocks of one page share a namespace and run in order, as in a script: `__main__` is the page. A block with
-`<!-- not run: reason -->` on the line before it is skipped, for what can't run here.
+`<!-- not run: reason -->` on the line before it is skipped, for what can't run here. A block with `ll.env("PG")`
+finds a PostgreSQL there.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ def doctests() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("page", "block"), list(blocks()))
-def test_page(page: Page, block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page(page: Page, block: Block, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if any('env("PG")' in one.code for one in page.blocks[page.done :] if one.line <= block.line):
+        monkeypatch.setenv("PG", request.getfixturevalue("postgres").dsn)
     page.run_to(block, monkeypatch)
 
 

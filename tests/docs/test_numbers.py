@@ -22,7 +22,7 @@ from logline.testing.sim.runs import ALL_POINTS
 ROOT = Path(__file__).parents[2]
 LIMITS = Limits()
 MIB = 1 << 20
-PAUSES = [LIMITS.write_retry.delay(tries) / 1_000_000 for tries in (1, 2)]
+PAUSES = [LIMITS.write_retry.delay(tries) / 1_000_000 for tries in range(1, LIMITS.write_retry.attempts)]
 
 
 def _default(kind: type, name: str) -> object:
@@ -45,6 +45,7 @@ SAID = {
     "docs/options.md": [
         f"a write {LIMITS.write_retry.attempts} times, the pauses {PAUSES[0]:g} s, {PAUSES[1]:g} s",
     ],
+    "docs/connectors.md": [f"{LIMITS.write_retry.attempts} times within {sum(PAUSES):.0f} seconds"],
     "docs/coming-from.md": [f"after {Supervisor.crashes} deaths in a row the run ends"],
     "docs/papers.md": [f"bytes in the log, {LIMITS.port_bytes // MIB} MiB a port"],
     "docs/spark.md": [

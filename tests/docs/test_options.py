@@ -64,6 +64,8 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "ll.sinks.collect": ll.sinks.collect,
     "ll.sinks.call": ll.sinks.call,
     "ll.sinks.parquet": ll.sinks.parquet,
+    "ll.sinks.sqlite": ll.sinks.sqlite,
+    "ll.sinks.postgres": ll.sinks.postgres,
     "ll.OpenLineage": ll.OpenLineage,
     "Run.wait": ll.Run.wait,
     "Run.stop": ll.Run.stop,

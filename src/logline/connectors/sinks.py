@@ -1,4 +1,4 @@
-"""Sinks: the log itself, a function, a folder of Parquet files, a table of SQLite.
+"""Sinks: the log itself, a function, a folder of Parquet files, a table of SQLite or PostgreSQL.
 
 >>> kept = collect()
 >>> kept.open("log/store/out")
@@ -23,9 +23,12 @@ import pyarrow as pa
 from logline.errors import GuaranteeError, LogError, OptionError
 from logline.graph.connector import Guarantee, Sink
 from logline.graph.functions import check_takes
+from logline.graph.operator import Duration
+from logline.graph.secrets import Secret
 
 if TYPE_CHECKING:
     from logline.connectors.parquet_sink import Compression, ParquetSink
+    from logline.connectors.postgres_sink import PostgresSink
     from logline.connectors.sql_table import SqlMode
     from logline.connectors.sqlite_sink import SqliteSink
 
@@ -184,3 +187,29 @@ def sqlite(
     from logline.connectors.sqlite_sink import SqliteSink
 
     return SqliteSink(path, table, mode, key)
+
+
+def postgres(
+    dsn: str | Secret,
+    table: str,
+    *,
+    mode: SqlMode = "append",
+    key: str | Sequence[str] | None = None,
+    statement_timeout: Duration = "1m",
+    lock_timeout: Duration = "10s",
+) -> PostgresSink:
+    """A sink that writes the rows to a table of PostgreSQL, each exactly once. It needs the extra `postgres`.
+
+    `dsn` is a connection string, or `ll.env("NAME")` if it is in a variable of the worker. `table` may name its
+    schema, as in `"sales.hourly"`. Each event is one transaction, with its position in the table
+    `_logline_positions` of the same schema. The table is made from the columns of the first event if it is not there.
+    `mode="upsert"`: a row takes the place of the one with the same `key`, a column or several; of several rows of an
+    event with the same key the last one counts.
+
+    >>> from logline.graph.secrets import env
+    >>> postgres(env("PG"), "sales.hourly", mode="upsert", key=["hour", "item"])
+    postgres(env('PG'), 'sales.hourly')
+    """
+    from logline.connectors.postgres_sink import PostgresSink
+
+    return PostgresSink(dsn, table, mode, key, statement_timeout, lock_timeout)

@@ -1,4 +1,4 @@
-"""sinks.sqlite: rows and position are one transaction, so each write is there once, whoever dies when."""
+"""sinks.sqlite, as far as it is not like other tables (`test_tables.py`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 import threading
 from contextlib import closing
 from decimal import Decimal
-from typing import Any
 
 import cloudpickle
 import pyarrow as pa
@@ -60,64 +59,6 @@ def asked(path, text, *values):
 
 def ids(path):
     return [n for (n,) in asked(path, "select id from rows order by rowid")]
-
-
-# ---- append -----------------------------------------------------------------------------------------------
-
-
-def test_each_number_is_applied_once(opened, path):
-    sink = opened()
-    assert sink.guarantee == "positioned"
-    assert sink.position() == 0
-    for number in (1, 1, 2, 1, 2):
-        write(sink, number, number, 10 * number)
-    assert ids(path) == [1, 10, 2, 20]
-    assert sink.position() == 2
-    heir = opened()
-    assert heir.position() == 2
-    write(heir, 2, 666)
-    write(heir, 3, 3)
-    write(sink, 3, 666)  # the life before, late
-    assert ids(path) == [1, 10, 2, 20, 3]
-    assert asked(path, "select * from _logline_positions") == [(SCOPE, 3)]
-
-
-def test_another_log_has_a_position_of_its_own(opened, path):
-    write(opened("one"), 1, 1)
-    other = opened("another")
-    assert other.position() == 0
-    write(other, 1, 2)
-    assert ids(path) == [1, 2]
-
-
-def test_a_gap_is_refused(opened, path):
-    sink = opened()
-    write(sink, 1, 1)
-    with pytest.raises(ConnectorError, match="write 3 comes, and the table has 1 writes of this log only"):
-        write(sink, 3, 3)
-    assert ids(path) == [1]
-    write(sink, 2, 2)
-    assert ids(path) == [1, 2]
-
-
-def test_lives_that_write_at_once(opened, path):
-    lives = [opened() for _ in range(4)]
-    failures = []
-
-    def work(life):
-        try:
-            for number in range(1, 21):
-                write(life, number, number)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(life,)) for life in lives]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert ids(path) == list(range(1, 21))
 
 
 KILLED = """
@@ -196,75 +137,6 @@ def test_a_table_that_is_there(opened, path):
     assert asked(path, "select * from rows") == [(1, 7, "new"), (2, 8, "new")]
 
 
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ("key integer, name text", r"the table is there and has no column 'id' \(it has key, name\): add the column"),
-        ("id integer, name text not null", r"its column 'name' \(TEXT\) is NOT NULL and not in the rows"),
-    ],
-)
-def test_a_table_with_other_columns_is_refused(opened, path, columns, said):
-    asked(path, f"create table rows ({columns})")
-    sink = opened()
-    for _ in range(2):
-        with pytest.raises(ConnectorError, match=said):
-            write(sink, 1, 1)
-    assert asked(path, "select * from rows") == []
-    asked(path, "drop table rows")
-    write(sink, 1, 1)
-    assert ids(path) == [1]
-
-
-def test_columns_that_come_later(opened, path):
-    sink = opened()
-    write(sink, 1, 1)
-    with pytest.raises(ConnectorError, match="has no column 'name'"):
-        write(sink, 2, 2, name=["b"])
-    asked(path, "alter table rows add column name text")
-    write(sink, 2, 2, name=["b"])
-    assert asked(path, "select * from rows") == [(1, None), (2, "b")]
-
-
-def test_an_event_without_rows_makes_the_table(opened, path):
-    sink = opened()
-    write(sink, 1)
-    assert ids(path) == []
-    assert sink.position() == 1
-
-
-# ---- upsert -----------------------------------------------------------------------------------------------
-
-
-def test_a_row_takes_the_place_of_the_one_with_its_key(opened, path):
-    sink = opened(mode="upsert", key="id")
-    write(sink, 1, 1, 2, name=["a", "b"])
-    write(sink, 2, 2, 3, 3, name=["B", "c", "C"])
-    late = opened(mode="upsert", key="id")
-    write(late, 1, 1, 2, name=["a", "b"])  # an older one never takes the place of a newer one
-    assert asked(path, "select * from rows order by id") == [(1, "a"), (2, "B"), (3, "C")]
-
-
-def test_keys_of_several_columns_and_of_all(opened, path):
-    sink = opened(mode="upsert", key=["id", "name"])
-    for number in (1, 2):
-        write(sink, number, 1, 1, name=["a", "b"])
-    assert asked(path, "select * from rows order by name") == [(1, "a"), (1, "b")]
-
-
-def test_what_is_wrong_with_a_key(opened, path):
-    with pytest.raises(SchemaError, match="the rows have no column 'key', which key= names"):
-        write(opened(mode="upsert", key="key"), 1, 1)
-    with pytest.raises(ConnectorError, match="column 'id' is part of the key and has a null"):
-        write(opened(mode="upsert", key="id"), 1, 1, None)
-    asked(path, "create table rows (id integer)")
-    sink = opened(mode="upsert", key="id")
-    with pytest.raises(ConnectorError, match="nothing in it makes id unique: create a unique index"):
-        write(sink, 1, 1)
-    asked(path, "create unique index by_id on rows (id)")
-    write(sink, 1, 1, 1)
-    assert ids(path) == [1]
-
-
 def test_what_can_never_fit_is_refused_when_the_pipeline_is_defined(path):
     p = ll.Pipeline("unfit")
     lists = p.source("lists", ll.sources.batches([pa.table({"id": [1], "xs": [[1]], "ID": [1]})]))
@@ -286,17 +158,8 @@ def test_what_can_never_fit_is_refused_when_the_pipeline_is_defined(path):
 
 
 def test_wrong_options(path):
-    wrong: list[tuple[str, Any, str]] = [
-        ("rows", {"mode": "replace"}, "mode='replace': take one of append, upsert"),
-        ("rows", {"mode": "upsert"}, "needs key="),
-        ("rows", {"key": "id"}, "key= is for mode='upsert'"),
-        ("_logline_positions", {}, "can't be the table"),
-        ("sqlite_rows", {}, "can't be the table"),
-        ("", {}, "can't be the table"),
-    ]
-    for table, options, said in wrong:
-        with pytest.raises(OptionError, match=said):
-            sinks.sqlite(path, table, **options)
+    with pytest.raises(OptionError, match="can't be the table"):
+        sinks.sqlite(path, "sqlite_rows")
     with pytest.raises(OptionError, match="in memory"):
         sinks.sqlite(":memory:", "rows")
 

