@@ -78,8 +78,13 @@ CHECKS = (
     ),
     Check(
         "tests",
-        _pytest("tests/unit/connectors/test_sqlite.py", "tests/unit/connectors/test_text_files.py"),
-        240,
+        _pytest(
+            "tests/unit/connectors/test_tables.py",
+            "tests/unit/connectors/test_sqlite.py",
+            "tests/unit/connectors/test_postgres.py",
+            "tests/unit/connectors/test_text_files.py",
+        ),
+        400,
     ),
     Check("simulator", _simulate(1000), 240),
     Check("tests", _pytest("tests/unit/engine", "tests/conformance/test_memory_store.py"), 240),
