@@ -56,15 +56,15 @@ def expected(shape: str, events: int) -> dict[str, Any]:
         return result(shape, folder)
 
 
-def begin(folder: Path, life: int, *options: str) -> subprocess.Popen[str]:
-    with (folder / "stderr").open("a") as errors:
+def begin(folder: Path, life: int, *options: str) -> subprocess.Popen[bytes]:
+    """Its output goes to files: what lives on with user code would hold a pipe open."""
+    with (folder / "stdout").open("a") as out, (folder / "stderr").open("a") as errors:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.chaos.striking", str(folder), str(life), *options],
             cwd=ROOT,
             env={**os.environ, MARK: str(folder)},
-            stdout=subprocess.PIPE,
+            stdout=out,
             stderr=errors,
-            text=True,
         )
 
 
@@ -83,7 +83,7 @@ class Watch:
             raise Wrong("it does not get on")
 
 
-def changed(process: subprocess.Popen[str], watch: Watch) -> bool:
+def changed(process: subprocess.Popen[bytes], watch: Watch) -> bool:
     """Waits until it has ended or was stopped; whether it was stopped."""
     while process.poll() is None:
         if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
@@ -122,16 +122,15 @@ def run(folder: Path, plan: Plan) -> Counter[str]:
                 started.append(driver)
             else:
                 break
-        assert driver.stdout is not None
-        if driver.returncode != 0 or driver.stdout.read() != "finished\n":
+        if driver.returncode != 0 or not (folder / "stdout").read_text().endswith("finished\n"):
             raise Wrong(f"the last driver ended with {driver.returncode}")
         nothing_left(folder)
         if result(plan.shape, folder) != expected(plan.shape, plan.events):
             raise Wrong("the result is not that of a run without failure")
     finally:
-        send(processes(folder), signal.SIGKILL)
+        send([*processes(folder), *daemons(folder)], signal.SIGKILL)
         for process in started:
-            process.communicate()
+            process.wait()
     return tally(folder, killed_drivers)
 
 
@@ -150,13 +149,20 @@ def nothing_left(folder: Path) -> None:
 
 
 def processes(folder: Path) -> list[int]:
-    """Those that this run has started, whoever is their parent now."""
+    """Those that this run has started, whoever is their parent now. Not what has made itself a daemon."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if f"{MARK}={folder}".encode() in (path / "environ").read_bytes().split(b"\0"):
                 found.append(int(path.name))
-    return found
+    return sorted(set(found) - set(daemons(folder)))
+
+
+def daemons(folder: Path) -> list[int]:
+    """What user code has put into a session of its own."""
+    with contextlib.suppress(OSError):
+        return [int(line) for line in (folder / "daemons").read_text().split()]
+    return []
 
 
 def tally(folder: Path, drivers: int) -> Counter[str]:

@@ -1,9 +1,11 @@
-"""Four small pipelines to kill, and how to tell that the result of one is that of a run without failure.
+"""Five small pipelines to kill, and how to tell that the result of one is that of a run without failure.
 
     stateless   map and filter into Parquet files
     stateful    windows, then an operator with a global state whose output is different each time it is computed
     two_inputs  an operator with two input ports, and a union
     writers     an operator that calls outside and writes into a database itself, and concurrent calls per row
+    children    operators that have children: a pool, a program on the other end of two pipes, one that keeps stdout
+                open for good, a daemon in a session of its own
 
 Where code is not deterministic its output goes into two targets, which must agree: a value that was computed again
 after a crash, and shown differently, is found there. The database is SQLite, a positioned target (R8).
@@ -12,9 +14,12 @@ after a crash, and shown differently, is found there. The database is SQLite, a 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
+import signal
 import sqlite3
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -235,7 +240,78 @@ def writers(folder: Path, events: int) -> ll.Pipeline:
     return p
 
 
-SHAPES = {shape.__name__: shape for shape in (stateless, stateful, two_inputs, writers)}
+def square(n: int) -> int:
+    return n * n
+
+
+class Pooled(ll.Operator[Any, None]):
+    """Computes in a process pool."""
+
+    outputs = {"out": SCHEMA}  # noqa: RUF012
+
+    def open(self, ctx: Any) -> None:
+        self.pool = multiprocessing.get_context("fork").Pool(1)
+        point("pooled", "user.open")
+
+    def generate(self, inset: Any, batch: Any, ctx: ll.Context[None]) -> Any:
+        point("pooled", "user.code")
+        yield batch.set_column(0, "n", pa.array(self.pool.map(square, batch["n"].to_pylist())))
+
+    def close(self) -> None:
+        self.pool.terminate()
+
+
+class Piped(ll.Operator[Any, None]):
+    """Has a program on the other end of two pipes, and others that nobody ends."""
+
+    outputs = {"out": SCHEMA}  # noqa: RUF012
+
+    def __init__(self, folder: Path) -> None:
+        self.daemons = folder / "daemons"
+
+    def open(self, ctx: Any) -> None:
+        self.echo = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if "LOGLINE_KILLS" in os.environ:
+            subprocess.Popen(["sleep", "infinity"], stdin=subprocess.DEVNULL)  # keeps stdout and stderr open
+            self.daemonise()
+        point("piped", "user.open")
+
+    def daemonise(self) -> None:
+        """A grandchild in a session of its own: nobody looks for it there, and it lives on after the run. If it held
+        something of ours the next life or the next driver would wait for it."""
+        if child := os.fork():
+            os.waitpid(child, 0)
+            return
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                with self.daemons.open("a") as file:
+                    file.write(f"{os.getpid()}\n")
+                signal.pause()
+        finally:
+            os._exit(0)
+
+    def generate(self, inset: Any, batch: Any, ctx: ll.Context[None]) -> Any:
+        assert self.echo.stdin is not None and self.echo.stdout is not None
+        self.echo.stdin.write(" ".join(batch["key"].to_pylist()) + "\n")
+        self.echo.stdin.flush()
+        point("piped", "user.code")
+        yield batch.set_column(1, "key", pa.array(self.echo.stdout.readline().upper().split()))
+
+    def close(self) -> None:
+        self.echo.kill()
+        self.echo.communicate()
+
+
+def children(folder: Path, events: int) -> ll.Pipeline:
+    p = ll.Pipeline("children")
+    numbers = p.source("numbers", Paced(folder, events), within="1ms")
+    piped = numbers.apply("pooled", Pooled()).apply("piped", Piped(folder))
+    piped.sink("files", ll.sinks.parquet(folder / "files"))
+    return p
+
+
+SHAPES = {shape.__name__: shape for shape in (stateless, stateful, two_inputs, writers, children)}
 
 
 def _rows(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

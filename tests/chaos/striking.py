@@ -35,7 +35,7 @@ SILENCE, BEGIN = 3.0, 8.0
 """Seconds after which a life counts as hanging, and one that has not begun."""
 
 ARMED = ("claim.inside", "commit.before", "commit.inside", "commit.after")
-POINTS = {
+POINTS: dict[str, dict[str, tuple[str, ...]]] = {
     "stateless": {"doubled": ("user.code",), "files": ("write.before", "write.after")},
     "stateful": {
         "blocks": ("user.code", "user.update"),
@@ -50,6 +50,11 @@ POINTS = {
     "writers": {
         "asks": ("user.code", "user.open", "user.position", "user.write", "write.before", "write.after"),
         "rated": ("user.code",),
+        "files": ("write.before", "write.after"),
+    },
+    "children": {
+        "pooled": ("user.code", "user.open"),
+        "piped": ("user.code", "user.open"),
         "files": ("write.before", "write.after"),
     },
 }

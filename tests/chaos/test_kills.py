@@ -1,4 +1,4 @@
-"""Five hundred kills, by a plan, spread over four shapes of pipelines; `make kills` makes as many as one likes."""
+"""Five hundred kills, by a plan, spread over five shapes of pipelines; `make kills` makes as many as one likes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.chaos.kills import plan_of, run, total
 from tests.chaos.shapes import SHAPES
 
-KILLS = 125
+KILLS = 100
 ROUNDS, LIVES = 40, 25
 
 

@@ -4,8 +4,8 @@
 
 A fork takes some milliseconds, the imports of an interpreter half a second: an operator that was killed is back that
 much sooner. The user's process is never forked, whatever threads and locks it has; this one is started with spawn,
-runs no user code, starts no thread and opens no log. When its driver dies the kernel kills it, and its children with
-it.
+runs no user code, starts no thread and opens no log. When its driver dies the kernel tells it, and it kills the
+workers with all that their user code has forked. Should it die itself, the kernel kills the workers.
 
 Over the line the driver asks for the next worker, with its pipes, or says which one to kill; the server answers with
 each process that it made and how that one ended (`runtime/messages/forks.py`). A request that it can't read ends it
@@ -38,21 +38,29 @@ _ALWAYS = ("lmdb", "pyarrow.compute", "logline.runtime.hosts.worker")
 class ForkServer:
     """Serves one driver: handles requests and the ends of processes one after the other, on one thread."""
 
-    def __init__(self, line: socket.socket) -> None:
-        self._line = line
+    def __init__(self, line: socket.socket, gone: int) -> None:
+        self._line, self._gone = line, gone
         own(line.fileno())
         self._poll = select.poll()
         self._poll.register(line, select.POLLIN)
+        self._poll.register(gone, select.POLLIN)
         self._children: dict[int, tuple[int, int]] = {}
         """Number and process id, by the descriptor that becomes readable when the process ends."""
 
     def run(self) -> None:
-        """Serves until the driver hangs up. Processes that live then die with this one."""
+        """Serves until the driver hangs up, or is gone. Then kills the processes that live, with their groups."""
+        try:
+            self._serve()
+        finally:
+            for _, pid in self._children.values():  # not reaped yet: the numbers are still theirs
+                _kill_group(pid)
+
+    def _serve(self) -> None:
         while True:
             for fd, _ in self._poll.poll():
                 if fd in self._children:
                     self._reap(fd)
-                elif not self._hear():
+                elif fd == self._gone or not self._hear():
                     return
 
     def _hear(self) -> bool:
@@ -91,10 +99,7 @@ class ForkServer:
         number, pid = self._children.pop(end)
         self._poll.unregister(end)
         os.close(end)
-        # What its user code has forked and left behind is of its session, and goes with it: nobody else would end it,
-        # and it may still act as if the life were not over. The group's number is not free until the wait.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
+        _kill_group(pid)  # the group's number is not free until the wait
         _, status = os.waitpid(pid, 0)
         self._say(Exited(number, os.waitstatus_to_exitcode(status)))
 
@@ -103,10 +108,19 @@ class ForkServer:
             self._line.send(encode(answer))
 
 
+def _kill_group(pid: int) -> None:
+    """Kills what the user code of a worker has forked and left behind, and the worker if it lives. Nobody else would
+    end these, and they may act as if the life were not over."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it has not come to its `setsid`: no group yet
+        os.killpg(pid, signal.SIGKILL)
+
+
 def _live(server: int, name: str, commands: int, reports: int) -> None:
     """Runs a worker in the forked process. Never returns to the server's loop."""
     try:
         die_with_parent(server)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         call_process(name)
         os.setsid()
         for fd in (commands, reports):
@@ -131,7 +145,16 @@ def main(line: int, driver: int, *modules: str) -> None:
     gc.freeze()  # the children share these pages as long as nobody touches them
     with socket.socket(fileno=line) as end:
         end.set_inheritable(False)
-        ForkServer(end).run()
+        ForkServer(end, _when_gone(driver)).run()
+
+
+def _when_gone(driver: int) -> int:
+    """A descriptor that can be read when the driver is gone. From now on the kernel tells that by a SIGTERM."""
+    gone, wakeup = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wakeup)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    die_with_parent(driver, signal.SIGTERM)
+    return gone
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ import sys
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
-def die_with_parent(parent: int | None = None) -> None:
-    """Asks the kernel for a SIGKILL when the thread that made us is gone. `parent`: the process that made us; if it
+def die_with_parent(parent: int | None = None, sign: signal.Signals = signal.SIGKILL) -> None:
+    """Asks the kernel for a signal when the thread that made us is gone. `parent`: the process that made us; if it
     is gone already, nobody will tell the kernel any more, and we end here."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(_PR_SET_PDEATHSIG, sign)
     if parent is not None and os.getppid() != parent:
         os._exit(1)
 

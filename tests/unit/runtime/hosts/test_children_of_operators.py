@@ -93,6 +93,25 @@ def test_one_that_is_killed_is_back_although_its_child_lives_on(tmp_path: Path) 
     until(lambda: all(map(ended, children(tmp_path))))
 
 
+WITH_WORKERS = """
+import sys
+from pathlib import Path
+from tests.unit.runtime.hosts.test_children_of_operators import pipeline
+
+pipeline(Path(sys.argv[1]), sys.argv[2]).run(f"lmdb:{sys.argv[1]}/log", engine="processes")
+"""
+
+
+@pytest.mark.parametrize("kind", ["pool", "process"])
+def test_what_operators_left_ends_with_a_driver_that_is_killed(tmp_path: Path, kind: str) -> None:
+    root = Path(__file__).parents[4]
+    driver = subprocess.Popen([sys.executable, "-c", WITH_WORKERS, str(tmp_path), kind], cwd=root)
+    until(lambda: (tmp_path / "children").exists() and len(children(tmp_path)) == 1)
+    driver.kill()
+    driver.wait(PATIENCE)
+    until(lambda: all(map(ended, children(tmp_path))))
+
+
 DRIVER = """
 import multiprocessing, os, signal, sys
 import pyarrow as pa
