@@ -25,7 +25,7 @@ from logline.graph.record import record_of
 from logline.names import InstanceName, OperatorName, PortName
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.evolution import admit, begin, close, fence, with_history
-from logline.runtime.control.reopening import finish_reopening, in_order, reopen
+from logline.runtime.control.reopening import finish_reopening, in_order, take_back_ends
 from logline.runtime.control.run import Run
 from logline.runtime.control.settings import StartSettings
 from logline.runtime.control.supervisor import Supervisor
@@ -215,13 +215,10 @@ def _some(texts: Iterable[str]) -> str:
 def _reopen(store: Store, instances: Mapping[InstanceName, Instance], settings: StartSettings) -> None:
     """Finishes what was begun to be reopened; and where this run reads what is there by now, the ends of earlier runs
     are taken back (R11')."""
-    specs, known = in_order([part.spec for part in instances.values()]), store.instances()
+    specs = in_order([part.spec for part in instances.values()])
     finish_reopening(store, specs)
     if settings.until == "now":
-        sources = [spec.name for spec in specs if not spec.inputs and spec.name in known]
-        ended = [name for name in sources if store.read(name).image().ended]
-        if ended:
-            reopen(store, specs, ended)
+        take_back_ends(store, specs)
 
 
 def _sweep_former(store: Store, instances: Collection[InstanceName]) -> None:

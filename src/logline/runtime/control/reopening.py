@@ -1,7 +1,8 @@
 """Takes the ends of streams back in a log (R11'): for the holder of the lease.
 
 `reopen_after` goes downstream of instances whose end was just taken back. `finish_reopening` does what somebody who
-died half way has left to do; a start calls it before any life begins. `engine/reopening.py` says why this is enough.
+died half way has left to do; a start calls it before any life begins. One of a run that reads what is there by now
+then calls `take_back_ends`. `engine/reopening.py` says why this is enough.
 """
 
 from __future__ import annotations
@@ -73,6 +74,15 @@ def finish_reopening(store: Store, specs: Sequence[InstanceSpec]) -> None:
     for spec in specs:
         if spec.name in known and must_reopen(store.read(spec.name).image(), spec, _heads(store, spec)):
             _reopen_one(store, spec, always=False)
+
+
+def take_back_ends(store: Store, specs: Sequence[InstanceSpec]) -> None:
+    """Reopens the sources that have ended in an earlier run, and all that is downstream. Nobody lives."""
+    known = store.instances()
+    sources = [spec.name for spec in specs if not spec.inputs and spec.name in known]
+    ended = [name for name in sources if store.read(name).image().ended]
+    if ended:
+        reopen(store, specs, ended)
 
 
 def _reopen_one(store: Store, spec: InstanceSpec, *, always: bool) -> None:

@@ -21,6 +21,7 @@ from typing import Literal, assert_never
 
 from logline.errors import PipelineFailed
 from logline.names import InstanceName, Ssn
+from logline.runtime.control.catching_up import all_taken
 from logline.runtime.hosts.seam import Ended, Group, Host, Tenant
 from logline.runtime.lives.suspects import pardon
 from logline.runtime.lives.sweeping import sweep
@@ -355,14 +356,10 @@ class Supervisor:
         taken something since. So all have to say it once more, without anything new in the log meanwhile."""
         if not all(w.quiet or w.over is not None for w in self.workers.values()):
             return False
-        heads = []
-        for worker in self.workers.values():
-            for instance in worker.group.instances.values():
-                for channel in instance.spec.inputs:
-                    taken = self.store.read(channel.receiver).taken(channel.name).position.ssn
-                    heads.append(self.store.read(channel.sender).head(channel.out).last)
-                    if taken < heads[-1]:
-                        return False
+        instances = [i for worker in self.workers.values() for i in worker.group.instances.values()]
+        heads = all_taken(self.store, [instance.spec for instance in instances])
+        if heads is None:
+            return False
         if heads == self._calm:
             return True
         self._calm = heads

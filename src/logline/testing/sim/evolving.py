@@ -51,11 +51,17 @@ class Evolving:
         self.graph = graph
         self._before = graph.nodes.keys()
         changes = self._rnd.choice((0, 0, 1, 2, 3))
-        self.moves = {self._rnd.randint(1, 500) for _ in range(changes)}
-        """When."""
+        self._times = {self._rnd.randint(1, 500) for _ in range(changes)}
+        """The moves at which it changes."""
+        self._moves = 0
         self._count = 0
         if changes:
             self._world.store.set_meta(self._meta(graph))
+
+    def is_time(self) -> bool:
+        """Asked at every move: whether the pipeline changes now."""
+        self._moves += 1
+        return self._moves in self._times
 
     def change(self) -> None:
         """The driver dies with all its lives; the next one has another graph, if the log can live with it."""
@@ -149,15 +155,16 @@ class Evolving:
 
     def _take_over(self, graph: Graph) -> None:
         world, old = self._world, self._world.instances
-        limits = next(iter(old.values())).spec.limits
+        some = next(iter(old.values())).spec
         found: dict[InstanceName, Instance] = {}
-        for name, made in instances_of(graph, world.store.log_id, limits=limits).items():
+        for name, made in instances_of(graph, world.store.log_id, limits=some.limits).items():
             items = old[name].items if name in old else 1
-            found[name] = replace(made, payloads=PlainPayloads(), items=items, within=0)
+            spec = replace(made.spec, until_now=some.until_now, closes=some.closes)
+            found[name] = replace(made, spec=spec, payloads=PlainPayloads(), items=items, within=0)
         self.graph = graph
-        world.instances = found
         world.finished &= found.keys()
         world.checks.evolved(found)
+        world.define(found)
 
     def _begin_lives(self) -> None:
         world = self._world

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from logline.engine.reopening import must_reopen, reopen_step
-from logline.names import ChannelName, InstanceName, Ssn
+from logline.names import ChannelName, InstanceName, PartitionName, Ssn
 from logline.runtime.lives.instances import Instance
+from logline.testing.sim.outside import SimSource
 
 if TYPE_CHECKING:
     from logline.testing.sim.world import World
+
+
+def source_of(instance: Instance) -> SimSource:
+    """Of an instance that has one."""
+    assert isinstance(instance.source, SimSource)
+    return instance.source
+
+
+def renewed(instance: Instance) -> Instance:
+    """As a run knows it that begins now: there may be new files."""
+    if instance.source is None:
+        return instance
+    partitions = tuple(map(PartitionName, instance.source.partitions()))
+    return replace(instance, spec=replace(instance.spec, partitions=partitions))
 
 
 class Reopening:
@@ -22,7 +38,8 @@ class Reopening:
         """All have left, and there is more to read; or somebody only looks."""
         sources = [name for name, instance in self._world.instances.items() if instance.source is not None]
         for name in self._world.user.sample(sources, self._world.user.randint(1, len(sources))):
-            self._world.instances[name].source.grow(self._world.user)  # type: ignore[union-attr]
+            source_of(self._world.instances[name]).grow(self._world.user)
+            self._world.define({n: renewed(instance) for n, instance in self._world.instances.items()})
             self._reopen(name, always=True)
             self.after(name)
 

@@ -34,7 +34,7 @@ from logline.testing.sim.operators import (
 from logline.testing.sim.outside import PaidService, QuerySource, QueueSource, ReplayableSource, Target
 from logline.testing.sim.plain import PlainPayloads, Records
 
-ReadKind = Literal["replayable", "apart", "non-replayable", "destructive"]
+ReadKind = Literal["replayable", "files", "apart", "non-replayable", "destructive"]
 TIGHT = Limits(
     run_events=2,
     commit_events=3,
@@ -142,8 +142,8 @@ def make_source(kind: ReadKind, rnd: Random, tag: str, count: int) -> Source:
     own = Random(rnd.random())
     if kind == "replayable":
         return ReplayableSource(batches(own, count, tag), parts=own.choice((1, 1, 2)))
-    if kind == "apart":
-        return ReplayableSource(batches(own, count, tag), parts=3, apart=True)
+    if kind in ("files", "apart"):
+        return ReplayableSource(batches(own, count, tag), parts=3, apart=kind == "apart", files=True)
     if kind == "non-replayable":
         return QuerySource(own, reads=2)
     return QueueSource(own, messages=count)
@@ -175,6 +175,8 @@ def drawn(seed: int) -> Scenario:
     used: set[tuple[str, str]] = set()
     for index in range(rnd.choice((1, 1, 2))):
         kind = rnd.choice(_KINDS)
+        if kind == "replayable" and Random(f"partitions {seed}").random() < 0.3:
+            kind = "files"
         streams.append(make.source(f"source{index}", make_source(kind, rnd, f"s{index}_", rnd.randint(3, 7))))
     for index in range(rnd.randint(1, 4)):
         kind_of: type[SimOperator] = rnd.choice((Pick, Blocks, Pairs, Windows, Patient, Rows, Flaky, Dropper, Mirror))

@@ -35,7 +35,8 @@ from logline.store.channels import HandOver
 from logline.store.memory import MemoryStore
 from logline.testing.sim.checks import Checks
 from logline.testing.sim.evolving import Evolving
-from logline.testing.sim.outside import PaidService, Violation
+from logline.testing.sim.incremental import IncrementalRuns
+from logline.testing.sim.outside import PaidService, SimSource, Violation
 from logline.testing.sim.reopening import Reopening
 
 Point = tuple[str, str]
@@ -46,7 +47,7 @@ EPOCHS = 7_919_000_003
 """Microseconds between the monotonic clocks of two lives."""
 KILLED = "killed"
 """Why a life is over that did not end by itself."""
-RARE = {"CheckClock", "Divert", "Discard", "AskPosition", "FetchWrites", "Permit", "FetchMembers"}
+RARE = {"CheckClock", "Divert", "Discard", "AskPosition", "FetchWrites", "Permit", "FetchMembers", "ObserveTaken"}
 """Actions that are seldom asked for: a life is killed there more often, so that a small run hits them all."""
 
 
@@ -199,7 +200,19 @@ class World:
         self.reopening = Reopening(self)
         self.reopenings = Random(f"reopenings {seed}").choice((0, 0, 1, 2)) if reopen else 0
         self.evolving = Evolving(self, graph, seed) if graph is not None else None
-        for name in instances:
+        runs = Random(f"incremental runs {seed}")
+        self.incremental = IncrementalRuns(self, runs, runs.choice((0, 0, 0, 1, 2)) if reopen else 0)
+        for source in (instance.source for instance in instances.values() if isinstance(instance.source, SimSource)):
+            source.honest = self.incremental.runs > 0
+
+    def define(self, instances: Mapping[InstanceName, Instance]) -> None:
+        """The pipeline as the lives that begin from now on know it."""
+        self.instances = self.checks.instances = instances
+
+    def begin(self) -> None:
+        """A run begins a life for every instance. Those of an earlier run that still live are zombies."""
+        self.finished.clear()
+        for name in self.instances:
             actor = self.spawn(name)
             if self.faults.late_start and self.rnd.random() < self.faults.late_start:
                 actor.paused = True
@@ -236,7 +249,7 @@ class World:
         actor.driver.end(KILLED)
         for action in actor.driver.todo:  # a write may be on its way when its process dies
             self._maybe_late(actor, action)
-        if restart and self.newest[actor.name] is actor:
+        if restart and self.newest[actor.name] is actor and not self.incremental.stopping:
             self.spawn(actor.name)
 
     def _maybe_late(self, actor: Actor, action: do.Action) -> None:
@@ -261,15 +274,18 @@ class World:
             if self.newest[actor.name] is actor:  # else another life has been begun, which looks for itself
                 self.finished.add(actor.name)
         elif why in ("handed", "stopped") and self.newest[actor.name] is actor:
-            self.spawn(actor.name)
+            if not self.incremental.stopping:
+                self.spawn(actor.name)
         elif why == "fenced" and self.newest[actor.name] is actor:
             raise Violation(f"FENCED the newest life of {actor.name}")
 
     # ---- one move -------------------------------------------------------------------------------------
 
     def run(self) -> World:
-        """Until every instance has left. Then, in some schedules, ends are taken back and it goes on. At last zombies
-        wake up and the last checks are made."""
+        """In some schedules a few runs read what is there. Then one goes on until every instance has left. In some
+        schedules ends are then taken back and it goes on. At last zombies wake up and the last checks are made."""
+        self.incremental.before_the_last()
+        self.incremental.last()
         self._until_all_left()
         for _ in range(self.reopenings):
             self.reopening.grow()
@@ -280,13 +296,14 @@ class World:
 
     def _until_all_left(self) -> None:
         while len(self.finished) < len(self.instances):
-            self._move()
+            self.move()
 
-    def _move(self) -> None:
+    def move(self) -> None:
+        """Somebody does the next thing, or nobody can and time passes."""
         self.counts["move"] += 1
         if self.counts["move"] > self.max_moves:
             raise Violation(f"LIVELOCK after {self.max_moves} moves: {self.where()}")
-        if self.evolving is not None and self.counts["move"] in self.evolving.moves:
+        if self.evolving is not None and self.incremental.at_last and self.evolving.is_time():
             self.evolving.change()
             return
         rnd = self.rnd
@@ -295,7 +312,7 @@ class World:
             return
         if rnd.random() < 0.01:
             self._sweep()
-        if self.checks.errors and self.user.random() < 0.03:
+        if self.checks.errors and self.user.random() < 0.03 and not self.incremental.stopping:
             self._resolve_error(*self.user.choice(sorted(self.checks.errors)))
         if self.faults.stop and self.user.random() < self.faults.stop:
             self._stop(self.user.choice(self.actors))
@@ -388,7 +405,7 @@ class World:
 
     def _zombie(self, actor: Actor) -> None:
         """Declared dead while it lives on: at once, or paused until somebody wakes it."""
-        if self.newest[actor.name] is not actor or actor.life.journal is None:
+        if self.newest[actor.name] is not actor or actor.life.journal is None or self.incremental.stopping:
             return
         actor.dismissed = True
         actor.paused = self.rnd.random() < 0.5
@@ -527,6 +544,7 @@ class World:
         sleeping = [a for a in self.actors if a.paused]
         if sleeping and self.rnd.random() < 0.1:
             self.rnd.choice(sleeping).paused = False
+        self.incremental.rested()
 
     def _aftermath(self) -> None:
         """After the end: writes still land, zombies wake up and finish what they were doing."""
