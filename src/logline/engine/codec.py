@@ -213,6 +213,12 @@ def _whole(text: str) -> bool:
     return True
 
 
+def check_note(note: object) -> None:
+    """Raises a CodecError unless the note of a membership can be logged. Most are None or a number."""
+    if note is not None and type(note) is not int:
+        encode(note)
+
+
 def check_inset(inset: object) -> InsetId:
     """An input set id is a str, an int, an aware datetime, or a flat tuple of these."""
     kind = type(inset)

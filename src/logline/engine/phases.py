@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from logline.engine.clock import EventClock, Timers
-from logline.engine.codec import check_inset, instant, micros, watermark_instant
+from logline.engine.codec import check_inset, check_note, instant, micros, watermark_instant
 from logline.engine.events import Kind, Output
 from logline.engine.image import Image
 from logline.engine.moments import Moment, Monotonic, Wall
@@ -373,8 +373,9 @@ class Phases:
         try:
             ids = self.op.assign(event, self._ctx)
             pairs = self._pairs(ids)
-            for inset in pairs:
+            for inset, note in pairs.items():
                 check_inset(inset)
+                check_note(note)
         except USER_ERRORS as error:
             if self._strict:
                 raise UserError(failure_of(error), event.name) from error

@@ -258,8 +258,30 @@ class Rows(SimOperator):
         asking.cancel()
 
 
+class Unspeakable(Exception):
+    """Nobody can say what it is."""
+
+    def __str__(self) -> str:
+        raise SystemExit(4)
+
+
+RAISED: list[type[BaseException]] = [
+    ValueError,
+    OSError,
+    SystemExit,
+    KeyboardInterrupt,
+    GeneratorExit,
+    asyncio.CancelledError,
+    Unspeakable,
+]
+"""What user code raises, and asyncio, generators and executors treat each in a way of its own."""
+NO_SETS = (7, "0", [object()], {0: object()})
+"""What `assign` may not return."""
+
+
 class Flaky(SimOperator):
-    """Raises now and then: in `generate` (retried, then diverted), sometimes in `assign` or `update`."""
+    """Raises now and then: in `generate` (retried, then diverted), sometimes in `assign` or `update`. Now and then
+    `assign` returns what names no set, or a note that can't be logged."""
 
     State = Count
 
@@ -267,12 +289,14 @@ class Flaky(SimOperator):
         ctx.state.events += 1
         if ctx.random.random() < 0.1:
             ctx.state.events += 100  # must be undone
-            raise ValueError("assign does not like it")
+            if event.ssn % 3 == 0:
+                return NO_SETS[event.ssn % len(NO_SETS)]
+            raise RAISED[event.ssn % len(RAISED)]
         return [ctx.random.randint(0, 1)]
 
     def update(self, inset: InsetId, acc: Any, event: Event) -> Any:
         if any(r[1] % 7 == 6 for r in event.batch):
-            raise ValueError("update never likes a 6")
+            raise RAISED[event.ssn % len(RAISED)]
         return (*(acc or ()), (event.name, event.batch))
 
     def ready(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> bool:
@@ -280,8 +304,20 @@ class Flaky(SimOperator):
 
     def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
         if ctx.random.random() < 0.3:
-            raise OSError("generate fails for a moment")
+            raise RAISED[sum(at for _, batch in acc for _, at in batch) % len(RAISED)]
         yield tuple(r for _, batch in acc for r in batch)
+
+
+class FlakyAsync(Flaky):
+    """The same in a coroutine, before and after it has put something out."""
+
+    async def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> AsyncIterator[Any]:  # type: ignore[override]
+        raising = RAISED[sum(at for _, batch in acc for _, at in batch) % len(RAISED)]
+        for _, batch in acc:
+            if ctx.random.random() < 0.2:
+                raise raising
+            yield batch
+            await asyncio.sleep(0)
 
 
 class Dropper(Flaky):

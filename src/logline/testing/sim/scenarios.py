@@ -21,6 +21,7 @@ from logline.testing.sim.operators import (
     Deliver,
     Dropper,
     Flaky,
+    FlakyAsync,
     Mirror,
     Pairs,
     Patient,
@@ -182,6 +183,8 @@ def drawn(seed: int) -> Scenario:
         kind_of: type[SimOperator] = rnd.choice((Pick, Blocks, Pairs, Windows, Patient, Rows, Flaky, Dropper, Mirror))
         if kind_of is Pick:
             kind_of = (Straight, Choosy, Pick, Choosy)[seed % 4]
+        if kind_of is Flaky and seed % 5 == 0:
+            kind_of = FlakyAsync
         _add_middle(make, f"op{index}", kind_of, streams, used, rnd)
     loose = [s for s in streams if s not in used]
     for index, feeds in enumerate([loose] if rnd.random() < 0.5 else [loose[0::2], loose[1::2]]):
@@ -222,7 +225,7 @@ def _add_middle(
     options = NodeOptions(
         concurrency=rnd.choice((1, 1, 3)) if kind is not Mirror else 1,
         ordered=rnd.random() < 0.6,
-        on_error="divert" if kind is Flaky else "drop" if kind is Dropper else "stop",
+        on_error="drop" if kind is Dropper else "divert" if issubclass(kind, Flaky) else "stop",
         retry=Retry(attempts=2, wait="1s") if issubclass(kind, (Flaky, Straight)) else None,
     )
     for feeds in inputs.values():

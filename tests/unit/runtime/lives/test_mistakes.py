@@ -117,7 +117,7 @@ def run(op: Any, **options: Any) -> ll.Run:
 @pytest.mark.parametrize(
     ("op", "concurrency", "event", "told"),
     [
-        (Noting(), 1, "", "CodecError: a value of type object can't be logged exactly"),
+        (Noting(), 1, "numbers:1", "CodecError: a value of type object can't be logged exactly"),
         (Remembering(), 1, "", "StateError: its state can't be logged: Encoding objects of type object"),
         (Summing(), 1, "", "StateError: operator 'op': the field 'total' of its state could not be read back"),
         (Comparing(), 1, "", "StateError: operator 'op': the field 'last.key' of its state would come back changed"),
