@@ -3,6 +3,7 @@
     python tests/mutants/run.py                     all of them, with a table of what caught which
     python tests/mutants/run.py --only R05 --jobs 1 those whose name begins like this
     python tests/mutants/run.py --markdown          the table as it stands in docs/proof.md
+    python tests/mutants/run.py --resume .mutants.json     goes on where it was stopped
 
 A patch is applied to a throwaway copy of the tree. The checks go from the fastest to the slowest until one fails;
 a check that hangs has failed too. At the end the checks that caught something run once on the unbroken tree: one
@@ -16,6 +17,7 @@ so that they survive changes nearby; one that no longer applies is to be made an
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -26,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -189,12 +192,13 @@ def _failure(check: Check, copy: Path) -> str | None:
         text=True,
         start_new_session=True,
     )
+    patience = check.timeout * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # others may be at work here too
     try:
-        output, _ = child.communicate(timeout=check.timeout)
+        output, _ = child.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, 9)  # and what it started
         child.communicate()
-        return f"{check.name}: hangs for {check.timeout} s"
+        return f"{check.name}: hangs for {patience:.0f} s"
     return None if child.returncode == 0 else _explain(check, output)
 
 
@@ -226,13 +230,38 @@ def table(verdicts: list[Verdict], *, markdown: bool) -> str:
     return "\n".join(f"{name:<{width}}  {rule:<11}  {by}" for name, rule, _, by in rows)
 
 
+class Known:
+    """The verdicts of an earlier run that was stopped, in a file. One counts as long as its patch is the same."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._found: dict[str, Any] = json.loads(path.read_text()) if path is not None and path.exists() else {}
+
+    def judge(self, tree: Path, patch: Path) -> Verdict:
+        """What is known of the patch, or what is found now."""
+        text, checks = patch.read_text(), checks_for(patch)
+        known = self._found.get(patch.stem)
+        if known is not None and known["patch"] == text:
+            return Verdict(patch, checks[known["check"]], known["text"])
+        verdict = judge(tree, patch, checks)
+        if verdict.caught and self._path is not None:
+            assert verdict.check is not None
+            self._found[patch.stem] = {"patch": text, "check": checks.index(verdict.check), "text": verdict.text}
+            aside = self._path.with_name(f"{self._path.name}.new")
+            aside.write_text(json.dumps(self._found))
+            aside.replace(self._path)
+        return verdict
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description="Runs every mutant; all must be caught.")
     parser.add_argument("--only", nargs="+", default=[""], metavar="NAME", help="only those whose name begins so")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default %(default)s)")
     parser.add_argument("--markdown", action="store_true", help="print the table as markdown")
+    parser.add_argument("--resume", type=Path, help="keep verdicts in a file, and take those that are there")
     given = parser.parse_args()
+    known = Known(given.resume)
     patches = sorted(p for p in HERE.glob("*.patch") if p.name.startswith(tuple(given.only)))
     if not patches:
         raise SystemExit(f"no mutant is named {' or '.join(given.only)}...")
@@ -240,7 +269,7 @@ def main() -> int:
         tree = Path(folder).resolve()
         copy_tree(ROOT, tree)  # the same for all, though somebody edits a file meanwhile
         verdicts = []
-        for verdict in pool.map(partial(judge, tree), patches):
+        for verdict in pool.map(partial(known.judge, tree), patches):
             verdicts.append(verdict)
             print(f"{len(verdicts)}/{len(patches)} {verdict.patch.stem}: {verdict.text}", file=sys.stderr, flush=True)
         used = {v.check for v in verdicts if v.check is not None}
