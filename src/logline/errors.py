@@ -132,6 +132,11 @@ class KilledItsProcess(LoglineError):
     """An input set that killed its process again and again; it is diverted or dropped like one that raised."""
 
 
+class SessionGone(LoglineError):
+    """The Spark session that an operator needs is gone. No input set is to blame, so none is diverted or dropped: the
+    run fails, and another one goes on with them."""
+
+
 class Abandoned(BaseException):
     """The life is over while its user code waits for an answer. Not an Exception, so that user code does not catch
     it; the only thing that leaves user code and is not a failure of its own."""

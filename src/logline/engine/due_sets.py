@@ -160,7 +160,7 @@ class DueSets:
         """Sets that ran have come to an end. Returns those that failed: what becomes of them is not decided here."""
         sets, failed, count = self._sets, [], 0
         for result in results:
-            serial, outputs, failure = result
+            serial, outputs, failure, _ = result
             if failure is not None:
                 failed.append(result)
                 continue

@@ -80,9 +80,12 @@ class SetGeneration:
 
     def generated(self, stimulus: on.Generated, now: Monotonic) -> None:
         """Some sets have come to an end, one way or the other."""
-        for serial, _, failure in self.sets.generated(stimulus.results):
+        for serial, _, failure, blameless in self.sets.generated(stimulus.results):
             assert failure is not None
-            self.failed(serial, failure, now)
+            if blameless:
+                self._halt(failure, serial)
+            else:
+                self.failed(serial, failure, now)
 
     # ---- failing --------------------------------------------------------------------------------------
 

@@ -39,3 +39,6 @@ class Result(NamedTuple):
     serial: Serial
     outputs: tuple[Produced, ...] = ()
     failure: Failure | None = None
+    blameless: bool = False
+    """Of a failure: whether the set is not to blame, since what every set needs is gone. It stays due, and the run
+    fails, whatever `on_error` says."""

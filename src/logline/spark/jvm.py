@@ -115,6 +115,12 @@ def _forget(context: SparkContext) -> None:
             setattr(held, name, None)
 
 
+def why_gone(spark: SparkSession) -> str:
+    """What to tell the user after something failed in the session if its JVM is gone; empty if it is there."""
+    how = _what_is_wrong(spark, _process_of(spark))
+    return _told(how) if how else ""
+
+
 def alive(spark: SparkSession) -> bool:
     """Whether the session can still run jobs; the JVM may be gone without a word."""
     return not _what_is_wrong(spark, _process_of(spark))

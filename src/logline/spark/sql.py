@@ -12,16 +12,18 @@ from __future__ import annotations
 import gc
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from logline.errors import DefinitionError, LoglineError, OptionError, SchemaError
+from logline.errors import LoglineError, OptionError, SchemaError, SessionGone
 from logline.graph.operator import Batch, Context, Emit, Operator, SchemaLike
 from logline.names import InsetId
 from logline.operators import BlockAggregate, Events, Gathered, Tumbling, TumblingAggregate, Window
 from logline.spark.held import Held
+from logline.spark.jvm import why_gone
 from logline.spark.types import arrow_schema, as_spark_arrow, cast, session, to_frame
 
 GARBAGE = 32 << 20
@@ -47,6 +49,16 @@ class _Given:
 _given = _Given()
 
 
+@contextmanager
+def _described(spark: SparkSession, text: str) -> Iterator[None]:
+    """The jobs of this thread, as Spark's page shows them."""
+    spark.sparkContext.setJobDescription(text)
+    try:
+        yield
+    finally:
+        spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]  # None takes it away
+
+
 class Query:
     """A function on DataFrames over the records of a set."""
 
@@ -68,14 +80,16 @@ class Query:
         """Runs the function on the set's rows as a Spark job, and returns what the job gives."""
         spark = session()
         if spark is None:
-            raise DefinitionError(f"operator {self.name!r}: there is no Spark session any more to run its jobs in")
-        context = spark.sparkContext
-        context.setJobDescription(f"{self.name}: Spark SQL on an input set")
+            raise SessionGone(f"operator {self.name!r}: there is no Spark session any more to run its jobs in")
         table = parts.table()
         try:
-            return self._made(self._frame(spark, table)).toArrow()
+            with _described(spark, f"{self.name}: Spark SQL on an input set"):
+                return self._made(self._frame(spark, table)).toArrow()
+        except Exception as error:
+            if why := why_gone(spark):
+                raise SessionGone(why) from error
+            raise
         finally:
-            context.setJobDescription(None)  # type: ignore[arg-type]  # None takes it away
             _given.add(table.nbytes)
 
     def output(self, schema: pa.Schema) -> pa.Schema:

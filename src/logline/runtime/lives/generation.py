@@ -26,7 +26,7 @@ from logline.engine.phases import USER_ERRORS, Phases, Services, SetState, failu
 from logline.engine.results import Produced, Result
 from logline.engine.sets import Answer, Member, own_id
 from logline.engine.spec import write_port
-from logline.errors import Abandoned, KilledItsProcess, LogError
+from logline.errors import Abandoned, KilledItsProcess, LogError, SessionGone
 from logline.graph.operator import BatchOperator, Made, Operator, Write, is_tabular
 from logline.names import ChannelName, InsetId, Serial
 from logline.runtime.lives.calls import SetCalls
@@ -164,7 +164,7 @@ class Generation:
         if self.suspects is not None:
             self.suspects.end(serial)
         retry_on = () if isinstance(error, KilledItsProcess) else self.retry_on
-        return Result(serial, failure=failure_of(error, retry_on))
+        return Result(serial, failure=failure_of(error, retry_on), blameless=isinstance(error, SessionGone))
 
 
 class InlineRunner:

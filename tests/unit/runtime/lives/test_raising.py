@@ -15,6 +15,7 @@ import pytest
 
 import logline as ll
 from logline.engine.phases import failure_of
+from logline.errors import SessionGone
 
 EVENTS = 6
 PATIENCE = 60.0
@@ -226,6 +227,24 @@ def test_a_sink_is_told(where: str, fail: Callable[[], None]) -> None:
     with pytest.raises(ll.PipelineFailed) as failed:
         p.start(engine="inline").wait(PATIENCE)
     assert failed.value.operator == "op"
+
+
+def lose_the_session() -> None:
+    raise SessionGone("the Spark session is gone")
+
+
+@pytest.mark.parametrize("on_error", ["divert", "drop"])
+@pytest.mark.parametrize("how", ["threads", "async", "generate"])
+def test_what_no_set_is_to_blame_for_fails_the_run(how: str, on_error: str, tmp_path: Any) -> None:
+    """Its set is due in the next run, which has what it needs."""
+    log = f"lmdb:{tmp_path}/log"
+    again = ll.Retry(attempts=3, wait="1ms")
+    with pytest.raises(ll.PipelineFailed, match="the Spark session is gone"):
+        pipeline(how, lose_the_session, on_error=on_error, retry=again).start(log, engine="inline").wait(PATIENCE)
+    with pipeline(how, lambda: None, on_error=on_error, retry=again).start(log, engine="inline") as run:
+        assert run.wait(PATIENCE).phase == "finished"
+        assert run.log.errors().num_rows == 0
+        assert sorted(run.result("store")["n"].to_pylist()) == list(range(EVENTS))
 
 
 def test_a_worker_process_tells_it_too(tmp_path: Any) -> None:
