@@ -89,8 +89,8 @@ CHECKS = (
         ),
         400,
     ),
-    Check("simulator", _simulate(1000), 240),
     Check("tests", _pytest("tests/unit/engine", "tests/conformance/test_memory_store.py"), 240),
+    Check("simulator", _simulate(1000), 240),
     Check("tests", _pytest("tests/protocol/test_crash_points.py"), 400),
 )
 
