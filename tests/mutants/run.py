@@ -67,6 +67,7 @@ CHECKS = (
             "tests/unit/engine/test_writing.py",
             "tests/unit/runtime/control/test_changed_operators.py",
             "tests/unit/runtime/control/test_evolution.py",
+            "tests/unit/runtime/control/test_incremental.py",
             "tests/unit/runtime/control/test_reopening.py",
             "tests/unit/runtime/control/test_resume.py",
             "tests/unit/runtime/control/test_run.py",

@@ -50,12 +50,12 @@ class IncrementalRuns:
     def before_the_last(self) -> None:
         """All runs but the last: each catches up, or dies."""
         for _ in range(self.runs):
-            self._begin(until_now=True, closes=self._rnd.random() < 0.3)
+            self._begin(until_now=True, closes=self._rnd.random() < 0.2)
             while any(actor.alive for actor in self._world.newest.values()):
                 self._world.move()
                 if self._rnd.random() < 0.002:
                     self._grow()
-                if self._rnd.random() < 0.003:
+                if self._rnd.random() < 0.0006:
                     self._die()
                     break
                 self._look(self._rnd.choice(list(self._world.newest.values())))
@@ -68,9 +68,9 @@ class IncrementalRuns:
         ended = any(self._world.store.read(n).image().ended for n, i in self._world.instances.items() if i.source)
         self._begin(until_now=ended, closes=ended)
 
-    def rested(self) -> None:
-        """Time passes: every life reports."""
-        for actor in self._world.newest.values():
+    def all_report(self) -> None:
+        """Nothing moves: every life reports, twice before anybody looks whether a bell was lost."""
+        for actor in (*self._world.newest.values(), *self._world.newest.values()):
             self._look(actor)
 
     # ---- the beginning --------------------------------------------------------------------------------

@@ -521,6 +521,7 @@ class World:
         self.counts["idle"] += 1
         for actor in list(self.actors):
             self._pump(actor)
+        self.incremental.all_report()
         self._wakes = [w for w in self._wakes if w[2].alive]
         for actor in self.actors:
             if actor.life.machine.draining or actor.life.machine.stopping:
@@ -544,7 +545,6 @@ class World:
         sleeping = [a for a in self.actors if a.paused]
         if sleeping and self.rnd.random() < 0.1:
             self.rnd.choice(sleeping).paused = False
-        self.incremental.rested()
 
     def _aftermath(self) -> None:
         """After the end: writes still land, zombies wake up and finish what they were doing."""
