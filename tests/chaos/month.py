@@ -92,8 +92,8 @@ def pay(home: str, id_: int) -> int:
 
 
 def play(home: Path, day: int, engine: Any) -> None:
-    """One day: a file has come, and the pipeline runs. When the code is about to be mended, somebody asks for a retry of
-    what has failed: the next run does it."""
+    """One day: a file has come, and the pipeline runs. When the code is about to be mended, somebody asks for a retry
+    of what has failed: the next run does it."""
     file = home / "in" / f"{day:02}.parquet"
     if not file.exists():
         pq.write_table(pa.Table.from_pylist(rows_of(day), SCHEMA), home / "came.parquet")

@@ -43,7 +43,8 @@ def test_a_run_every_so_often_takes_what_has_come(tmp_path: Path) -> None:
     child = started(*command, cwd=tmp_path)
 
     def written() -> list[int]:
-        return pq.read_table(tmp_path / "out")["n"].to_pylist() if (tmp_path / "out").exists() else []
+        files = sorted((tmp_path / "out").glob("*.parquet"))  # a file that is being written has another name
+        return pq.read_table(files)["n"].to_pylist() if files else []
 
     until(lambda: written() == [1])
     put(tmp_path, "b", 2)

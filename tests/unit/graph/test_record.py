@@ -134,7 +134,6 @@ def test_a_record_comes_back_with_all_that_a_run_adds() -> None:
         actions={ORDERS: {PartitionName("0"): "select * from orders"}},
         keep={HOURLY: (PortName("@audit"),)},
         script="sales.py",
-        beginning=(HOURLY,),
     )
     assert from_plain(json.loads(json.dumps(to_plain(full)))) == full
 

@@ -137,7 +137,7 @@ def test_another_size_is_refused_while_sets_are_open(key: str, make: Make, old: 
         until(lambda: run.status().operators["w"].taken == 5)
     with pytest.raises(PipelineChanged, match=f"operator 'w': it {says}"):
         start(sized(key, make, new), log).stop()
-    assert "run it with the old ones until they are done" in str(sized(key, make, new).check(log))
+    assert "run the pipeline as it was until they are done" in str(sized(key, make, new).check(log))
     tap.close_it()
     assert start(sized(key, make, old), log).wait(PATIENCE).phase == "finished"
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -8,6 +9,7 @@ import pytest
 
 from logline.errors import OptionError
 from logline.lineage.openlineage.settings import OpenLineage
+from logline.names import OperatorName
 from logline.runtime.control.settings import Settings, StartSettings, check_settings
 
 
@@ -21,6 +23,8 @@ def test_what_an_editor_completes_is_what_a_run_is_started_with() -> None:
     assert found.pop("log") == str | None
     assert given.pop("openlineage") == str | OpenLineage | None
     assert found.pop("openlineage") == OpenLineage | None
+    assert given.pop("fresh") == Sequence[str]
+    assert found.pop("fresh") == tuple[OperatorName, ...]
     assert given == found
 
 
@@ -37,6 +41,7 @@ def test_what_is_given_is_passed_on_whole(tmp_path: Any) -> None:
         "until": "now",
         "close": True,
         "takeover": True,
+        "fresh": ["hourly"],
         "openlineage": f"file:{tmp_path}/events.json",
     }
     found = check_settings("lmdb:sales.log", given)
@@ -46,6 +51,7 @@ def test_what_is_given_is_passed_on_whole(tmp_path: Any) -> None:
         **given,
         "log": "lmdb:sales.log",
         "spark": None,
+        "fresh": ("hourly",),
         "openlineage": found.openlineage,
     }
 

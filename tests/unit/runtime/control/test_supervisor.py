@@ -72,7 +72,7 @@ class Scene:
         self.place = Place()
         self.store = MemoryStore()
         specs = [InstanceSpec(InstanceName(name), ports={OUT: ()}, on_error="divert") for name in NAMES]
-        groups = [Group(spec.name, {spec.name: SimpleNamespace(spec=spec)}) for spec in specs]  # type: ignore[dict-item]
+        groups = [Group(spec.name, {spec.name: SimpleNamespace(spec=spec, called=spec.name)}) for spec in specs]  # type: ignore[dict-item]
         self.journal = self.store.claim(InstanceName("a"))
         self.events = 0
         self.supervisor = Supervisor([(group, self.place) for group in groups], self.store)
