@@ -148,7 +148,9 @@ class IncrementalRuns:
             return
         if not world.instances[actor.name].spec.stays_open or actor is not world.newest[actor.name]:
             return
-        if actor.alive and not actor.paused and actor.driver.quiet():
+        machine = actor.life.machine
+        told = machine.draining or machine.stopping  # by somebody who ends this life: it reads no more, and rests
+        if actor.alive and not actor.paused and not told and actor.driver.quiet():
             self._quiet[actor.name] = actor
         else:
             self._quiet.pop(actor.name, None)
