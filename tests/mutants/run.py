@@ -64,6 +64,7 @@ CHECKS = (
             "tests/protocol/test_logio_examples.py",
             "tests/protocol/test_logio_tables.py",
             "tests/unit/engine/test_outbox.py",
+            "tests/unit/engine/test_retention.py",
             "tests/unit/engine/test_writing.py",
             "tests/unit/runtime/control/test_changed_operators.py",
             "tests/unit/runtime/control/test_evolution.py",

@@ -98,27 +98,31 @@ class Outbox:
 
     def blocked(self) -> bool:
         """Whether new events and generation have to wait (R13). Recovery, commits and reading never do."""
-        bound = self.spec.limits.port_bytes
-        return any(self.lag(port) >= bound for port in self._receivers)
+        return any(self.lag(port) >= self.spec.port_bytes(port) for port in self._receivers)
 
     def half_full(self) -> bool:
         """Whether it is time to look how far the receivers are."""
-        bound = self.spec.limits.port_bytes
-        return any(self.lag(port) * 2 >= bound for port in self._receivers)
+        return any(self.lag(port) * 2 >= self.spec.port_bytes(port) for port in self._receivers)
 
     # ---- collection -----------------------------------------------------------------------------------
 
     def grown(self) -> bool:
         """Whether enough has been put out since the last look that a look is worth it. A look goes through all that
         is pinned, so it waits for as many new events: a long-open set costs the same per event, however large. Large
-        events are not waited for so long."""
-        limits = self.spec.limits
+        events are not waited for so long, and a port that a scope bounds by size is looked at by size."""
         for port, head in self.heads.items():
             last, total = self._looked_at.get(port, (0, 0))
-            enough = max(limits.collect_events, len(head.pinned))
-            if self.durable[port] - last >= enough or (head.total - total) * 2 >= limits.port_bytes:
+            events, nbytes, pinned = self.durable[port] - last, head.total - total, len(head.pinned)
+            if events >= max(self.spec.limits.collect_events, pinned) or nbytes * 2 >= self.spec.limits.port_bytes:
+                return True
+            size = self.spec.retained_bytes(port)
+            if size is not None and events >= max(1, pinned) and nbytes >= self._worth_a_look(size):
                 return True
         return False
+
+    def _worth_a_look(self, size: int) -> int:
+        """Bytes after which a port of that size may hold too much: an eighth of it, and a row's worth at least."""
+        return max(size // 8, self.spec.limits.commit_bytes // 16)
 
     def observe(self, needs: Mapping[ChannelName, Needs | Taken]) -> None:
         """How far the receivers are, as their journals say."""

@@ -10,7 +10,8 @@ come yet would be kept until it comes, and for the scope's time beyond. So its a
 from when this life first saw it, and whichever is over first counts.
 
 History is kept and dropped in segments. One is begun every 128th of a scope's time or size, so what is kept may be
-kept that much longer. A segment is not needed when none of its outputs is: too old or too many at a target, and below
+kept that much longer. Where receivers hold back far more than that, one is begun every 128th of what is there: there
+are few of them then too, and none is so large that it keeps what is behind it. A segment is not needed when none of its outputs is: too old or too many at a target, and below
 what every receiver of the port still needs. Sets that are open can become part of a lineage: their members count as
 needed.
 
@@ -113,14 +114,17 @@ class Retention:
         self.segments[-1] = step.lineage.segment
 
     def _full(self, last: Segment, ports: Mapping[PortName, tuple[Ssn, int]], now: Wall) -> bool:
-        if len(self.segments) >= 2 * PARTS:
-            return False  # held back by something that has been open for long: the last segment grows
-        if not 0 <= now - last.began <= self._span:  # also when the clock was set back
+        first = self.segments[0]
+        if not 0 <= now - last.began <= max(self._span, (now - first.began) // PARTS):  # also: the clock was set back
             return True
         if self._bytes is None:
             return False
         before = self.segments[-2].ports if len(self.segments) > 1 else {}
-        return any(total - before.get(port, (0, 0))[1] > self._bytes for port, (_, total) in ports.items())
+        for port, (_, total) in ports.items():
+            there = total - first.ports.get(port, (0, total))[1]
+            if total - before.get(port, (0, 0))[1] > max(self._bytes, there // PARTS):
+                return True
+        return False
 
     # ---- retention -------------------------------------------------------------------------------------
 

@@ -119,6 +119,18 @@ class InstanceSpec:
     collect: bool = True
     limits: Limits = Limits()
 
+    def port_bytes(self, port: PortName) -> int:
+        """How many bytes of the port its receivers may not have taken (R13). Where a scope bounds the port by size,
+        what waits there is bounded alike, though never below what two commits hold: else a pipeline whose source is
+        the fastest part would keep 64 MB of a port that is meant to keep 1 MB."""
+        size, limits = self.retained_bytes(port), self.limits
+        return limits.port_bytes if size is None else min(limits.port_bytes, max(size, 2 * limits.commit_bytes))
+
+    def retained_bytes(self, port: PortName) -> int | None:
+        """The size of the lineage scope that the port is in; None if it has none."""
+        kept = self.retain.get(port)
+        return None if kept is None else kept.nbytes
+
     @property
     def stays_open(self) -> bool:
         """Whether this run ends with what is there now, and a later one goes on."""

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from tests.unit.engine.machines import at
 
@@ -7,7 +9,7 @@ from logline.engine.events import Collection, Head, Output, Position
 from logline.engine.image import Claim, Image, Needs, Taken
 from logline.engine.outbox import Outbox
 from logline.engine.results import Produced
-from logline.engine.spec import InstanceSpec, Limits
+from logline.engine.spec import FOREVER, InstanceSpec, Limits, Retain
 from logline.engine.step import Step
 from logline.graph.instances import Channel
 from logline.names import (
@@ -246,6 +248,38 @@ def test_large_events_are_not_waited_for_so_long() -> None:
     assert box.grown()  # half a bound
     box.collect(needs(need(0), need(0)), {})
     assert not box.grown()
+
+
+def sized(nbytes: int, **limits: int) -> Outbox:
+    """Port `out` is in a scope that is bounded by size."""
+    spec = outbox().spec
+    spec = replace(spec, retain={OUT: Retain(FOREVER, nbytes=nbytes)}, limits=replace(spec.limits, **limits))
+    box = Outbox(spec, needed)
+    box.restore(Image())
+    return box
+
+
+def test_a_port_with_a_size_is_looked_at_before_it_holds_much_more() -> None:
+    box = sized(800, port_bytes=100_000, collect_events=1000, commit_bytes=160)
+    committed(box, put(box, 9))
+    assert not box.grown()
+    committed(box, put(box))
+    assert box.grown()  # an eighth
+    box.collect(needs(need(10), need(10, *range(1, 6))), {})
+    committed(box, put(box, 1, nbytes=500))
+    assert not box.grown()  # a look goes through what is pinned: five events
+    committed(box, put(box, 4))
+    assert box.grown()
+
+
+def test_a_port_with_a_size_waits_for_its_receivers_sooner() -> None:
+    box = sized(800, port_bytes=100_000, commit_bytes=160)
+    committed(box, put(box, 79))
+    assert not box.blocked()
+    committed(box, put(box))
+    assert box.blocked()
+    assert sized(1, port_bytes=100_000, commit_bytes=160).spec.port_bytes(OUT) == 320  # two commits at least
+    assert sized(200_000, port_bytes=100_000).spec.port_bytes(OUT) == 100_000
 
 
 def test_while_a_receiver_is_behind_only_how_far_it_is_is_looked_at() -> None:

@@ -111,9 +111,18 @@ def test_without_a_time_nothing_is_too_old() -> None:
 
 def test_segments_stay_few_whatever_holds_them_back() -> None:
     kept = Retention(spec(Retain(HOUR)))
-    for ssn in range(1, 2000):
+    for ssn in range(1, 20_000):
         put_out(kept, ssn, now=ssn * HOUR, low=ssn)
-    assert len(kept.segments) <= 2 * PARTS
+    assert len(kept.segments) <= 6 * PARTS
+
+
+def test_what_a_slow_receiver_held_back_goes_when_it_has_taken_it() -> None:
+    """A hundred times the size is there; no segment is so large that it keeps what is beyond the size."""
+    kept = Retention(spec(Retain(FOREVER, nbytes=PARTS * 10)))
+    most = 100 * PARTS
+    for ssn in range(1, most + 1):
+        put_out(kept, ssn, now=0, low=ssn)
+    assert most - 2.5 * PARTS <= floor(kept, needs(most), most, now=0) <= 1 + most - PARTS
 
 
 def test_a_set_that_lasted_for_long_keeps_its_first_member() -> None:
