@@ -11,9 +11,9 @@ from when this life first saw it, and whichever is over first counts.
 
 History is kept and dropped in segments. One is begun every 128th of a scope's time or size, so what is kept may be
 kept that much longer. Where receivers hold back far more than that, one is begun every 128th of what is there: there
-are few of them then too, and none is so large that it keeps what is behind it. A segment is not needed when none of its outputs is: too old or too many at a target, and below
-what every receiver of the port still needs. Sets that are open can become part of a lineage: their members count as
-needed.
+are few of them then too, and none is so large that it keeps what is behind it. A segment is not needed when none of
+its outputs is: too old or too many at a target, and below what every receiver of the port still needs. Sets that are
+open can become part of a lineage: their members count as needed.
 
 Retried rows lead from a later event of an instance to an earlier one of its own, on port `errors`. So that port is
 needed from the first such event on, as long as what came of it is.

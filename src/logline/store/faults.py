@@ -20,8 +20,11 @@ POINTS = (
     "write.after",
     "rebuild.before",
 )
-"""All there are: inside a claim, around and inside a commit, in user code, around an external write, in recovery.
+"""Those of a life: inside a claim, around and inside a commit, in user code, around an external write, in recovery.
 Operators and sinks that a test brings along may have points of their own, whose names begin with `user.`"""
+
+COMPACTING = ("compact.begun", "compact.written", "compact.copied", "compact.renamed")
+"""While the holder of the lease writes a journal's file anew."""
 
 _armed: dict[tuple[str, str], tuple[int, signal.Signals]] = {}
 
@@ -32,8 +35,8 @@ def arm(text: str, life: int = 0) -> None:
     _armed.clear()
     for one in filter(None, text.split(",")):
         instance, point, count, *rest = one.split(":")
-        if point not in POINTS and not point.startswith("user."):
-            raise ValueError(f"{point!r} is no point: there are {', '.join(POINTS)}")
+        if point not in (*POINTS, *COMPACTING) and not point.startswith("user."):
+            raise ValueError(f"{point!r} is no point: there are {', '.join((*POINTS, *COMPACTING))}")
         if int(rest[0] if rest else 0) == life:
             _armed[instance, point] = (int(count), signal.SIGSTOP if rest[1:] == ["stop"] else signal.SIGKILL)
 

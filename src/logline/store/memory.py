@@ -27,7 +27,7 @@ from logline.store.channels import HandOver
 from logline.store.layout import JOURNAL
 from logline.store.memory_rows import MemoryEvents, MemoryRows
 from logline.store.reader import Look, RowsReader
-from logline.store.seam import Holder, Meta, StoreTraits, check_line
+from logline.store.seam import Compacted, Holder, Meta, StoreTraits, Worth, check_line
 
 
 @dataclass
@@ -250,6 +250,10 @@ class MemoryStore:
         """The instances that have a journal."""
         with self.lock:
             return list(self._journals)
+
+    def compact(self, worth: Worth) -> Sequence[tuple[InstanceName, Compacted]]:
+        """Nothing: memory is given back as events are collected."""
+        return ()
 
     def ring(self, whom: BellName) -> None:
         """Calls all who listen for this bell, on the caller's thread."""

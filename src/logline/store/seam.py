@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from logline.engine.events import Head, Output
@@ -181,6 +181,19 @@ class Holder(NamedTuple):
     pid: int
 
 
+class Compacted(NamedTuple):
+    """What a journal takes on disk before and after it was written anew, in bytes."""
+
+    before: int
+    after: int
+    why_not: str = ""
+    """Why it stays as it was."""
+
+
+Worth = Callable[[int, int], bool]
+"""Whether to write a file of so many bytes anew, so many of which are empty."""
+
+
 class Meta(NamedTuple):
     """What the log knows of the pipeline as a whole."""
 
@@ -212,6 +225,10 @@ class Store(Journals, Protocol):
 
     def instances(self) -> Sequence[InstanceName]:
         """The instances that have a journal."""
+
+    def compact(self, worth: Worth) -> Iterable[tuple[InstanceName, Compacted]]:
+        """Gives the room of what was collected back, journal by journal as the result is read. Only the holder of
+        the lease may, while nobody lives. Loses nothing, whenever it is killed."""
 
     def ring(self, whom: BellName) -> None: ...
 

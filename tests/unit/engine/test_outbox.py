@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.engine.machines import at
@@ -250,7 +251,7 @@ def test_large_events_are_not_waited_for_so_long() -> None:
     assert not box.grown()
 
 
-def sized(nbytes: int, **limits: int) -> Outbox:
+def sized(nbytes: int, **limits: Any) -> Outbox:
     """Port `out` is in a scope that is bounded by size."""
     spec = outbox().spec
     spec = replace(spec, retain={OUT: Retain(FOREVER, nbytes=nbytes)}, limits=replace(spec.limits, **limits))

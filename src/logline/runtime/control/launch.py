@@ -36,6 +36,7 @@ from logline.runtime.lives.inline import InlineEngine
 from logline.runtime.lives.instances import Instance, instances_of, of_operator
 from logline.runtime.lives.stories import story_length
 from logline.runtime.lives.sweeping import sweep
+from logline.runtime.log.cleaning import compact_if_mostly_empty
 from logline.runtime.log.log import Log
 from logline.runtime.log.log_status import DRIVER, specs_of
 from logline.store.address import absolute, open_store
@@ -70,6 +71,7 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
     lease = store.lease(uuid.uuid4().hex[:8], takeover=settings.takeover)
     try:
         store.mail(DRIVER).drop()  # commands to a run that is over
+        compact_if_mostly_empty(store)
         # Once more, for nothing changes any more: another run may have begun between the look and the lease.
         again, found = admit(store, graph, settings.resume, settings.fresh)
         if fence(store, found):

@@ -39,6 +39,7 @@ class Environment:
         self.path = path
         self.pid = os.getpid()
         self.users = 0
+        self.closed = False
         self._owners = 0
         self._owner: int | None = None
         self._owning = threading.RLock()
@@ -141,6 +142,7 @@ class Environment:
     def close(self) -> None:
         """Only when nobody in this process uses it."""
         self._let_go()
+        self.closed = True
         self._env.close()
 
 
@@ -200,6 +202,13 @@ def release(env: Environment) -> None:
         if env.users == 0 and _open.get(env.file) is env:
             del _open[env.file]
             env.close()
+
+
+@contextmanager
+def not_open_here(path: Path) -> Iterator[bool]:
+    """Whether nothing in this process has the journal open; nothing can open it until this ends."""
+    with _lock:
+        yield file_of(path) not in _open
 
 
 def file_of(path: Path) -> File:

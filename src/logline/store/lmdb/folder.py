@@ -28,12 +28,13 @@ from logline.store.channels import HandOver
 from logline.store.descriptors import disown, own
 from logline.store.encoding import FORMAT
 from logline.store.lmdb.bells import Bells, BellSocket, clear
+from logline.store.lmdb.compaction import compact
 from logline.store.lmdb.crash_hints import FileCrashHint
 from logline.store.lmdb.environment import Environment, acquire, release
 from logline.store.lmdb.folders import make_folder, sync_folder
 from logline.store.lmdb.journal import LmdbJournal, LmdbReader
 from logline.store.lmdb.mail import FileMailbox
-from logline.store.seam import Holder, Meta, StoreTraits
+from logline.store.seam import Compacted, Holder, Meta, StoreTraits, Worth
 
 Durability = Literal["disk", "process"]
 
@@ -275,6 +276,18 @@ class LmdbStore:
         """The instances that have a journal."""
         found = sorted(p.name for p in (self.folder / "journals").iterdir() if (p / "data.mdb").exists())
         return [InstanceName(name.replace("~", "/")) for name in found]
+
+    def compact(self, worth: Worth) -> Iterator[tuple[InstanceName, Compacted]]:
+        """Writes the files of journals anew where that is worth it, one after the other. For the holder of the lease,
+        while nobody lives. Readers of this store open their files again."""
+        for instance in self.instances():
+            with self._lock:
+                env = self._envs.pop(instance, None)
+            if env is not None:
+                release(env)
+            found = compact(self._path(instance), worth)
+            if found is not None:
+                yield instance, found
 
     # ---- around them ----------------------------------------------------------------------------------
 

@@ -106,8 +106,9 @@ class LmdbReader(RowsReader):
 
     @property
     def _env(self) -> Environment | None:
-        """None while nobody has claimed the journal; it may be claimed at any time."""
-        if self._found is None:
+        """None while nobody has claimed the journal; it may be claimed at any time. A file that was closed to be
+        compacted is opened again."""
+        if self._found is None or self._found.closed:
             self._found = self._find()
         return self._found
 
