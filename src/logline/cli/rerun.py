@@ -22,8 +22,9 @@ def rerun(
 ) -> None:
     """Run an operator again on what made an event, and compare.
 
-    It runs here, in the foreground: a breakpoint in its code works. Nothing is logged, sent or written. The exit code
-    is 1 if something else comes out.
+    It runs here, in the foreground: a breakpoint in its code works. Nothing is logged, sent or written. A function of
+    map_rows is run around the answers that its ctx.call got; one that makes no ctx.call is run with --ask only. The
+    exit code is 1 if something else comes out, or if nothing was run.
 
     \b
     logline rerun lmdb:sales.log hourly:12                     the code as it is in the pipeline's file now
@@ -44,8 +45,15 @@ def rerun(
         print(f"  ... {len(found.members):,} events in all")
     if found.answers:
         print(f"answers     {found.answers:,} from the log")
+    if found.rows_run:
+        print(f"run         the function of {found.operator}, for {found.rows_run:,} rows")
+    if found.rows_kept:
+        print(f"not run     the function of {found.operator}, for {found.rows_kept:,} rows: --ask runs it")
     changed = found.version[0] != found.version[1]
     print(f"code        {script}" + (", changed since the run" if changed else ""))
+    if found.rows_kept and not found.rows_run:
+        print("result      the log's own: nothing was run")
+        raise typer.Exit(1)
     if found.same:
         records = sum(table.num_rows for _, table in found.made)
         print(f"result      the same: {len(found.made):,} events, {records:,} records")

@@ -289,6 +289,9 @@ class Operator(Generic[A, S]):
     reuses_memory: ClassVar[bool] = True
     """Whether it may change what it yielded later, as one does that fills the same NumPy array again. Tables over
     memory that can be written to are copied then. False saves the copy."""
+    asks_by_row: ClassVar[bool] = False
+    """Whether the first `ctx.call` of each row is the author's own function, as in `map_rows`. A rerun then runs that
+    function around the answers that it got from the log."""
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         """The output ports and their schemas, given the schema of each input port.

@@ -45,6 +45,7 @@ class MapRows(Operator[Batch, None]):
     """Applies a function to each row; the rows of an event leave as one event, in their order."""
 
     reuses_memory = False
+    asks_by_row = True
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ are kept for it, and a commit is captured. Members come from the log. Writes are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from logline.engine import actions as do
@@ -20,6 +20,7 @@ from logline.engine.step import Step
 from logline.errors import Collected, EngineError, LogError
 from logline.graph.operator import Cause
 from logline.names import Incarnation, InstanceName, event_name
+from logline.runtime.lives.calls import Call
 from logline.runtime.lives.driver import Hooks, LifeDriver, live
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.life import Surroundings
@@ -35,10 +36,11 @@ def generate_again(
     state: bytes | None,
     *,
     ask: bool,
+    may_ask: Collection[Call] = (),
 ) -> list[Output]:
     """What comes of this set now, writes included. Raises what user code raises.
 
-    With `ask`, calls without an answer in the log are made; otherwise they are refused.
+    With `ask`, calls without an answer in the log are made; otherwise they are refused, but for `may_ask`.
     """
     cause: Cause = "ready" if instance.spec.stateless else "fired"
     image = Image(serial=inset.serial, state=state)
@@ -47,7 +49,7 @@ def generate_again(
     image.answers[inset.serial] = list(answers)
     captured = _Captured(store.read(instance.spec.name).incarnation(), image)
     loop = SteppedLoop()
-    hooks = _Again(loop, ask=ask)
+    hooks = _Again(loop, ask=ask, may_ask=may_ask)
     around = Surroundings(loop=loop.get, threads=False, announce_calls=not ask, raised=hooks.errors.append)
     driver = live(instance, _Overlay(store, captured), hooks, around)
     try:
@@ -109,9 +111,10 @@ class _Overlay:
 class _Again(Hooks):
     """In the foreground, on the caller's thread: a breakpoint in the operator works."""
 
-    def __init__(self, loop: SteppedLoop, *, ask: bool) -> None:
+    def __init__(self, loop: SteppedLoop, *, ask: bool, may_ask: Collection[Call] = ()) -> None:
         self._loop = loop
         self._ask = ask
+        self._may_ask = may_ask
         self.errors: list[BaseException] = []
         """What `generate` raised."""
 
@@ -129,7 +132,7 @@ class _Again(Hooks):
                 return [on.PositionKnown(action.target, 0)]
             case do.WriteOut():
                 return [on.Written(action.target, action.writes[-1].ssn)]
-            case do.Permit() if not self._ask:
+            case do.Permit() if not self._ask and (action.row, action.n) not in self._may_ask:
                 where = "" if action.row < 0 else f" in row {action.row}"
                 raise LogError(
                     f"call {action.n + 1}{where} has no answer in the log, and a rerun does not ask the outside by "

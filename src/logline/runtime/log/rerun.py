@@ -5,19 +5,26 @@ members with their notes and the answers of `ctx.call` are the log's; the code i
 have changed: that is what it is for. The clock is today's and chance is chance, so code that uses them may give
 something else each time.
 
+`map_rows` keeps the answer of its function for each row. Where the function made calls with `ctx.call`, it is run
+again, and these get the log's answers. Where it made none, the function itself is what asks the outside: it is not
+run unless one says `ask`, and the result says for how many rows.
+
     found = rerun(log.store, pipeline.graph(), "hourly:12")
     found.same, found.differences()
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from logline.engine.history import Finished
+from logline.engine.sets import Answer
 from logline.engine.spec import RetrySpec
 from logline.errors import BadName, Collected, LogError
 from logline.graph.model import Graph
@@ -27,6 +34,8 @@ from logline.names import Called, PortName, Serial, port_name
 from logline.runtime.lives.instances import Instance, instances_of
 from logline.runtime.log.one_set import generate_again
 from logline.store.seam import Store
+
+logger = logging.getLogger("logline")
 
 Outputs = list[tuple[PortName, pa.Table]]
 
@@ -40,7 +49,11 @@ class Rerun:
     inset: str
     members: list[str]
     answers: int
-    """Answers that the log had for its calls."""
+    """Answers of calls that were taken from the log."""
+    rows_run: int
+    """Of `map_rows`: rows for which the function was run."""
+    rows_kept: int
+    """Of `map_rows`: rows for which it was not run, since the log's answer stands for the whole function."""
     version: tuple[str, str]
     """Of the operator's code: as the log knows it, and the one at hand."""
     logged: Outputs = field(repr=False)
@@ -88,23 +101,43 @@ def rerun(store: Store, graph: Graph, event: str, *, ask: bool = False) -> Rerun
     if node is None or node.op is None:
         there = ", ".join(graph.nodes)
         raise LogError(f"pipeline {graph.name!r} has no operator {operator!r} to run again; it has {there}")
-    answers = [] if ask else list(view.reader(name).answers(inset.serial))
+    kept = _Kept(list(view.reader(name).answers(inset.serial)), by_row=node.op.asks_by_row, ask=ask)
+    if kept.rows_kept:
+        logger.warning(
+            "the function of %r was not run for %d rows: it makes no ctx.call there, so that it is what asks the "
+            "outside. The log's answers were taken; say ask=True (--ask) to run it",
+            str(name),
+            len(kept.rows_kept),
+        )
     known = Graph(graph.name, {node.name: node}, (), ids=ids_in(view.record))
     alone = instances_of(known, store.log_id, collect=False)[instance_name]
     instance = _with_channels(alone, view, inset)
     state = view.reader(name).image().state if node.op.State is not None else None
-    made = generate_again(instance, store, inset, answers, state, ask=ask)
+    made = generate_again(instance, store, inset, kept.answers, state, ask=ask, may_ask=kept.may_ask)
     versions = (view.operator(name).version, record_of(graph).operators[operator].version)
     return Rerun(
         event=name_of(asked[0]),
         operator=name,
         inset=view.inset(name, inset),
         members=[name_of((*view.sender(m.channel), m.ssn)) for m in inset.members],
-        answers=len(answers),
+        answers=len(kept.answers),
+        rows_run=len(kept.rows_run),
+        rows_kept=len(kept.rows_kept),
         version=versions,
         logged=_logged(view, name, inset.serial),
         made=[(o.port, pa.Table.from_batches([o.payload])) for o in made if o.port[0] != "@"],
     )
+
+
+class _Kept:
+    """Which answers of the log a rerun takes, and which calls it makes by itself."""
+
+    def __init__(self, logged: Sequence[Answer], *, by_row: bool, ask: bool) -> None:
+        rows = {answer.row for answer in logged if answer.row >= 0} if by_row else set()
+        around = rows if ask else {answer.row for answer in logged if answer.row in rows and answer.n > 0}
+        self.rows_run, self.rows_kept = around, rows - around
+        self.may_ask = {(row, 0) for row in around}
+        self.answers = [] if ask else [a for a in logged if (a.row, a.n) not in self.may_ask]
 
 
 def _set_of(view: LogView, event: Event) -> tuple[Called, Finished]:

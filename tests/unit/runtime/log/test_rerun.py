@@ -106,7 +106,46 @@ def test_rows_are_answered_from_the_log_too(key: str) -> None:
     p.lineage()
     run(p, f"memory:{key}")
     before = list(asked)
-    assert p.rerun(f"memory:{key}", "priced:1").same
+    found = p.rerun(f"memory:{key}", "priced:1")
+    assert found.same
+    assert asked == before
+    assert (found.rows_run, found.rows_kept) == (0, 2)
+    again = p.rerun(f"memory:{key}", "priced:1", ask=True)
+    assert (again.rows_run, again.rows_kept, len(asked)) == (2, 0, len(before) + 2)
+
+
+def test_a_changed_function_of_rows_is_run_around_the_answers_of_its_calls(key: str) -> None:
+    asked.clear()
+
+    def priced(fn: Any) -> Pipeline:
+        p = Pipeline("rows")
+        source = p.source("source", Each(numbers(1, 2)))
+        source.map_rows("priced", fn, schema="n long, price long").sink("store", sinks.collect())
+        p.lineage()
+        return p
+
+    def price(row: dict[str, Any], ctx: Context[None]) -> dict[str, Any]:
+        return {"n": row["n"], "price": ctx.call(outside, row["n"])}
+
+    async def fixed(row: dict[str, Any], ctx: Context[None]) -> dict[str, Any]:
+        return {"n": row["n"], "price": -await ctx.call(outside, row["n"])}
+
+    def more(row: dict[str, Any], ctx: Context[None]) -> dict[str, Any]:
+        return {"n": row["n"], "price": ctx.call(outside, row["n"]) + ctx.call(outside, 7)}
+
+    run(priced(price), f"memory:{key}")
+    before = list(asked)
+    assert priced(price).rerun(f"memory:{key}", "priced:1").same
+    found = priced(fixed).rerun(f"memory:{key}", "priced:1")
+    assert (found.rows_run, found.rows_kept, found.answers) == (2, 0, 2)
+    assert found.differences() == [
+        "out - n: 1, price: 11",
+        "out - n: 2, price: 22",
+        "out + n: 1, price: -11",
+        "out + n: 2, price: -22",
+    ]
+    with pytest.raises(LogError, match=r"call 3 in row \d has no answer in the log"):
+        priced(more).rerun(f"memory:{key}", "priced:1")
     assert asked == before
 
 
