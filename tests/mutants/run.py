@@ -103,6 +103,7 @@ LAYERS = {
         "tests/unit/runtime/hosts/test_pipes.py",
         "tests/unit/runtime/lives/test_reading.py",
     ),
+    "store": ("tests/unit/store/test_compaction.py",),
     "supervision": ("tests/unit/runtime/control/test_supervisor.py", "tests/unit/runtime/control/test_closing.py"),
     "payloads": (
         "tests/unit/runtime/lives/test_payloads.py",

@@ -73,6 +73,9 @@ class Apply(Action):
 class CheckClock(Action):
     """See whether a timer of the wall clock has come, or a channel has gone idle."""
 
+    flush: bool = False
+    """Whether spans count as over that are not: the run ends, and what was gathered for a moment goes out."""
+
 
 class Job(NamedTuple):
     """One set to generate, with the answers that are kept for it."""

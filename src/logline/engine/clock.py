@@ -155,9 +155,11 @@ class Timers:
         """Removes and returns the ids whose event time has come, in the order of their times."""
         return [inset for inset, _ in self._take("event", watermark)]
 
-    def take(self, moment: Moment) -> list[InsetId]:
-        """Removes and returns the ids whose wall time has come or whose span is over, in the order of their times."""
-        come = [*self._take("wall", moment.wall), *self._take("span", moment.monotonic)]
+    def take(self, moment: Moment, *, flush: bool = False) -> list[InsetId]:
+        """Removes and returns the ids whose wall time has come or whose span is over, in the order of their times.
+        To `flush` is to take every span as over."""
+        spans = 1 << 62 if flush else moment.monotonic
+        come = [*self._take("wall", moment.wall), *self._take("span", spans)]
         return [inset for inset, _ in sorted(come, key=lambda one: one[1].at)]
 
     def _take(self, kind: _Kind, upto: int) -> list[tuple[InsetId, Timer]]:

@@ -40,8 +40,8 @@ class EventIntake:
         """When the phases want to see which timers of the wall clock have come."""
         self._tick_at: Monotonic | None = None
         """When the wall clock should be at `timer_at`, as it was when that was last reckoned."""
-        self.spans = False
-        """Whether a set waits for a span of time to be over."""
+        self.flush = False
+        """Whether spans that sets wait for are to be taken as over."""
         self.rest = False
         """Whether sets are open though every input has ended: a look at the clocks makes them due."""
         self.began = Monotonic(0)
@@ -64,8 +64,7 @@ class EventIntake:
 
     def wait_for(self, intake: Intake) -> None:
         """Remembers what the phases wait for."""
-        self.wait_until, self.timer_at, self.spans = intake.wait_until, intake.timer_at, intake.spans
-        self.rest = intake.rest
+        self.wait_until, self.timer_at, self.rest = intake.wait_until, intake.timer_at, intake.rest
 
     def wakes(self, moment: Moment) -> Iterable[Monotonic]:
         """When to have a Tick for what the phases wait for. When the wall clock will be at a timer's time is reckoned
@@ -85,10 +84,11 @@ class EventIntake:
 
     def begin(self, moment: Moment) -> None:
         """Hands the next run to the phases, or has them look at the clocks; nothing if there is neither."""
-        if self._clocks_due(moment):
+        if self.flush or self._clocks_due(moment):
             self.wait_until = self.timer_at = None
             self._positions = {}
-            self._act(do.CheckClock())
+            flush, self.flush = self.flush, False
+            self._act(do.CheckClock(flush))
         elif self.inbox.waiting:
             self.began = moment.monotonic
             run, self._positions = self.inbox.take(self._length)

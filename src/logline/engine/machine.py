@@ -171,6 +171,8 @@ class Machine(ABC):
                 self.stopping = True
             case "drain":
                 self.draining = True
+            case "flush":
+                pass  # for operators that gather
             case other:
                 assert_never(other)
 

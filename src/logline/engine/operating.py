@@ -93,6 +93,10 @@ class OperatorMachine(Machine):
         self._look = True
         self.inbox.rung()
 
+    def _on_command(self, stimulus: on.Command) -> None:
+        super()._on_command(stimulus)
+        self.intake.flush = self.intake.flush or stimulus.kind == "flush"
+
     def _on_rewired(self, stimulus: on.Rewired) -> None:
         super()._on_rewired(stimulus)
         self.inbox.rewire(stimulus.spec)
@@ -286,7 +290,7 @@ class OperatorMachine(Machine):
             and not self.generation.sets
             and not self.inbox.waiting
             and self.writes.all_done
-            and not (self.spec.stays_open and self.intake.spans)  # rows that are gathered for a moment go out
+            and not self.intake.flush
         )
 
     def _busy(self) -> bool:

@@ -332,11 +332,12 @@ class Phases:
         alone[serial] = member = Member(channel, output.ssn)
         self.sets[serial] = SetState(None, output.payload, [member], output)
 
-    def look_at_clocks(self, moment: Moment) -> Intake:
-        """Timers whose time has come or whose span is over, and channels that have fallen silent."""
+    def look_at_clocks(self, moment: Moment, *, flush: bool = False) -> Intake:
+        """Timers whose time has come or whose span is over, and channels that have fallen silent. To `flush` is to
+        take every span as over; what is due by that is logged like any other (R6)."""
         self.moment = moment
         intake = Intake()
-        for inset in self.timers.take(moment):
+        for inset in self.timers.take(moment, flush=flush):
             intake.timers[inset] = None
             self._make_due(inset, "fired", intake)
         if self._all_ended:
@@ -554,7 +555,6 @@ class Phases:
         waits = (self.timers.first_span(), silence)
         intake.wait_until = min((at for at in waits if at is not None), default=None)
         intake.timer_at = self.timers.first_wall()
-        intake.spans = waits[0] is not None
 
     @property
     def serial(self) -> Serial:

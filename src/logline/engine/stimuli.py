@@ -75,8 +75,6 @@ class Intake:
     """When a channel will have been silent for long enough, or the first timer that was set for a span has come."""
     timer_at: Wall | None = None
     """The time of the first timer that was set for a time of the wall clock."""
-    spans: bool = False
-    """Whether a timer that was set for a span is yet to come."""
     rest: bool = False
     """After a recovery: whether sets are open though every input has ended."""
 
@@ -107,7 +105,7 @@ class Rebuilt(Stimulus):
     """All open sets are whole again."""
 
     intake: Intake
-    """Only `failed`, `wait_until`, `timer_at`, `spans` and `rest` are used."""
+    """Only `failed`, `wait_until`, `timer_at` and `rest` are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +254,7 @@ class Rewired(Stimulus):
 
 @dataclass(frozen=True, slots=True)
 class Command(Stimulus):
-    """`stop`: end this life in order. `drain`: sources stop reading."""
+    """`stop`: end this life in order. `drain`: sources stop reading. `flush`: what is gathered for a span of time
+    goes out now."""
 
-    kind: Literal["stop", "drain"]
+    kind: Literal["stop", "drain", "flush"]

@@ -23,9 +23,10 @@ from logline.errors import PipelineFailed
 from logline.names import InstanceName, Ssn
 from logline.runtime.control.catching_up import all_taken
 from logline.runtime.hosts.seam import Ended, Group, Host, Tenant
+from logline.runtime.lives.gathering import gathers
 from logline.runtime.lives.suspects import pardon
 from logline.runtime.lives.sweeping import sweep
-from logline.runtime.messages.commands import Drain, Stop, WorkerCommand
+from logline.runtime.messages.commands import Drain, Flush, Stop, WorkerCommand
 from logline.runtime.messages.reports import LogLine, Report, Started, StatusReport
 from logline.runtime.status import OperatorStatus, Phase, Status
 from logline.store.seam import Lease, Store
@@ -338,8 +339,11 @@ class Supervisor:
             finished = all(w.over == "finished" for w in done)
             self.phase = "finished" if finished else "caught up" if self._caught_up else "stopped"
         elif (self.phase == "draining" or self._stays_open) and not self._stop_asked and self._drained():
-            self._caught_up = self.phase == "running"
-            self._tell(Stop())
+            if self.phase == "running" and self._gathers():
+                self._tell(Flush())
+            else:
+                self._caught_up = self.phase == "running"
+                self._tell(Stop())
         if now - self._swept > 1.0:
             self._swept = now
             self._sweep()
@@ -367,13 +371,20 @@ class Supervisor:
             worker.quiet = False
         return False
 
+    def _gathers(self) -> bool:
+        living = (worker for worker in self.workers.values() if worker.over is None)
+        return gathers(self.store, (name for worker in living for name in worker.group.instances))
+
     def _tell(self, command: WorkerCommand) -> None:
+        self._calm = None
         match command:
             case Drain():
                 if self.phase == "running":
                     self.phase = "draining"
             case Stop():
                 self._stop_asked = True
+            case Flush():
+                pass
             case _:
                 assert_never(command)
         for worker in self.workers.values():

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import NoReturn, assert_never
 
 from logline.runtime.lives.inline import InlineEngine
-from logline.runtime.messages.commands import WORKER_COMMANDS, Drain, Stop, WorkerCommand
+from logline.runtime.messages.commands import WORKER_COMMANDS, Drain, Flush, Stop, WorkerCommand
 from logline.runtime.messages.notes import GroupStatus, TaskLife
 from logline.runtime.messages.reports import End, Failed, LogLine, Over, Report, Started, StatusReport
 from logline.runtime.messages.wire import NotAMessage, encode
@@ -91,6 +91,8 @@ def carry_out(engine: InlineEngine, command: WorkerCommand) -> None:
             engine.command("stop")
         case Drain():
             engine.command("drain")
+        case Flush():
+            engine.command("flush")
         case _:
             assert_never(command)
 

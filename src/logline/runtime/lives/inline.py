@@ -29,6 +29,7 @@ from logline.names import InstanceName
 from logline.runtime.lives.arrivals import Arrivals
 from logline.runtime.lives.copies import Pristine
 from logline.runtime.lives.driver import Hooks, LifeDriver, blocking, failed, live
+from logline.runtime.lives.gathering import gathers
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.life import Life, Surroundings, waiting_clock
 from logline.runtime.lives.live_status import operator_status
@@ -148,8 +149,9 @@ class InlineEngine:
         """Puts something that came for a life into the loop's queue; any thread may call this."""
         self._incoming.put((driver, stimulus))
 
-    def command(self, kind: Literal["stop", "drain"]) -> None:
-        """`stop`: every life ends in order. `drain`: sources stop reading, and it stops when all is quiet."""
+    def command(self, kind: Literal["stop", "drain", "flush"]) -> None:
+        """`stop`: every life ends in order. `drain`: sources stop reading, and it stops when all is quiet. `flush`:
+        what is gathered for a span of time goes out."""
         self.order(lambda: self._tell(kind))
 
     def abandon(self) -> None:
@@ -259,7 +261,11 @@ class InlineEngine:
             logger.warning("another run has taken the log over: this one ends")
             self._abandon()
         if self._whole and self.drained():
-            self._caught_up = self.phase == "running" and self._told is None
+            catching_up = self.phase == "running" and self._told is None
+            if catching_up and gathers(self.store, self.drivers):
+                self.command("flush")
+                return
+            self._caught_up = catching_up
             self.command("stop")
 
     def at(self, when: Monotonic, call: Callable[[], None]) -> None:
@@ -309,8 +315,9 @@ class InlineEngine:
 
     # ---- commands and ends ----------------------------------------------------------------------------
 
-    def _tell(self, kind: Literal["stop", "drain"]) -> None:
-        self._told = kind if self._told != "stop" else self._told
+    def _tell(self, kind: Literal["stop", "drain", "flush"]) -> None:
+        if kind != "flush":
+            self._told = kind if self._told != "stop" else self._told
         if kind == "drain" and self.phase == "running":
             self.phase = "draining"
         for driver in self.drivers.values():

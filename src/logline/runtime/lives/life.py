@@ -220,9 +220,9 @@ class Life(LogLife):
         self._generation.report(self._generation.apply(action.events))  # as runners do: others have their turn first
         return ()
 
-    def _check_clock(self, _: do.CheckClock) -> Iterable[on.Stimulus]:
+    def _check_clock(self, action: do.CheckClock) -> Iterable[on.Stimulus]:
         assert self.phases is not None
-        yield on.TakenIn(self.phases.look_at_clocks(self.clock()))
+        yield on.TakenIn(self.phases.look_at_clocks(self.clock(), flush=action.flush))
 
     # ---- generation -----------------------------------------------------------------------------------
 

@@ -33,6 +33,10 @@ class Drain(Message, frozen=True):
     """Let the sources stop reading; end when nothing is left to do."""
 
 
+class Flush(Message, frozen=True):
+    """Let out what operators gather for a span of time: nothing more comes in this run."""
+
+
 class KillProcess(Message, frozen=True):
     """Kill a process of the task, by mail to `@watch/GROUP`."""
 
@@ -60,7 +64,7 @@ class Drop(Message, frozen=True):
     event: str
 
 
-WorkerCommand = Stop | Drain
+WorkerCommand = Stop | Drain | Flush
 RunCommand = Stop | Drain | Restart | Retry | Drop
 
 BEGIN = Decoder[Begin](Begin, "a worker's first message")

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +24,7 @@ def days(folder: Path) -> ll.Pipeline:
     """Files of a folder: one row an hour, as they are and as totals of the hour."""
     p = ll.Pipeline("days")
     rows = p.source("rows", ll.sources.parquet(folder / "in", schema="n long, at timestamp"))
-    rows.rebatch("larger", rows=1000, within="50ms").sink("store", ll.sinks.collect())
+    rows.rebatch("larger", rows=1000, within="1h").sink("store", ll.sinks.collect())
     hours = rows.window("hourly", ll.tumbling("1h", on="at"), agg={"n": ("n", "sum")})
     hours.sink("totals", ll.sinks.collect())
     hours["late"].sink("late", ll.sinks.collect())
@@ -47,6 +47,44 @@ def run(folder: Path, engine: Any = "inline", **settings: Any) -> ll.Run:
 def values(run: ll.Run, sink: str) -> list[int]:
     table = run.result(sink)
     return sorted(table["n"].to_pylist()) if table.num_rows else []
+
+
+def test_what_is_gathered_for_a_span_goes_out_at_the_end_of_a_run(tmp_path: Path) -> None:
+    """One gathering after the other; a set that waits for a time stays."""
+
+    class Until(ll.Operator[list[int], None]):
+        outputs: ClassVar[dict[str, str]] = {"out": "n long"}
+
+        def assign(self, event: ll.Event, ctx: ll.Context[None]) -> list[str]:
+            ctx.fire("all", at=datetime(2999, 1, 1, tzinfo=UTC), clock="wall")
+            return ["all"]
+
+        def update(self, inset: Any, acc: list[int] | None, event: ll.Event) -> list[int]:
+            return [*(acc or []), *event.batch["n"].to_pylist()]
+
+        def generate(self, inset: Any, acc: list[int], ctx: ll.Context[None]) -> Iterator[Any]:
+            yield pa.record_batch({"n": acc})
+
+    def pipeline() -> ll.Pipeline:
+        p = ll.Pipeline("gathering")
+        rows = p.source("rows", ll.sources.parquet(tmp_path / "in", schema="n long, at timestamp"))
+        rows.rebatch("four", rows=4, within="1h").rebatch("three", rows=3, within="1h").sink(
+            "store", ll.sinks.collect()
+        )
+        rows.window("blocks", ll.events(9, within="1h"), agg={"n": ("n", "sum")}).sink("sums", ll.sinks.collect())
+        rows.apply("until", Until()).sink("open", ll.sinks.collect())
+        return p
+
+    put(tmp_path, 1, *range(5))
+    first = pipeline().run(f"lmdb:{tmp_path}/log", engine="inline", until="now")
+    assert values(first, "store") == [100, 101, 102, 103, 104]
+    assert values(first, "sums") == [510]
+    put(tmp_path, 2, *range(5))
+    second = pipeline().run(f"lmdb:{tmp_path}/log", engine="inline", until="now")
+    assert values(second, "store") == [100, 101, 102, 103, 104, 200, 201, 202, 203, 204]
+    assert values(second, "sums") == [510, 1010]
+    assert values(second, "open") == []
+    assert second.status().operators["until"].open_sets == 1
 
 
 @pytest.mark.parametrize("engine", ENGINES)
