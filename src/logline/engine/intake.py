@@ -116,10 +116,10 @@ class EventIntake:
 
     def half_unacknowledged(self, steps: Iterable[Step]) -> bool:
         """Whether so much is taken in and only in these steps that a sender may soon wait for it: half a port's
-        bound, or half of what is read ahead, since a sender whose port has a smaller bound waits sooner."""
+        bound, or half of the smallest that a lineage scope can make of it (`InstanceSpec.port_bytes`)."""
         known = self._acknowledged
         most = max((p.total - known.get(c, 0) for step in steps for c, p in step.positions.items()), default=0)
-        return most * 2 >= min(self._spec.limits.port_bytes, self._spec.limits.inbox_bytes)
+        return most * 2 >= min(self._spec.limits.port_bytes, 2 * self._spec.limits.commit_bytes)
 
     def durable(self, step: Step) -> None:
         """Remembers that the positions of this step are in the log."""

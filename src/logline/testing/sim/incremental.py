@@ -19,6 +19,7 @@ from logline.engine.spec import write_port
 from logline.names import InstanceName, PortName, Ssn
 from logline.runtime.control.catching_up import all_taken
 from logline.runtime.control.reopening import finish_reopening, in_order, take_back_ends
+from logline.runtime.lives.gathering import gathers
 from logline.testing.sim.outside import Violation
 from logline.testing.sim.reopening import renewed, source_of
 
@@ -160,7 +161,12 @@ class IncrementalRuns:
         if heads is None:
             return
         self._quiet.clear()
-        if heads == self._calm:
+        if heads == self._calm and gathers(world.store, world.instances):
+            world.counts["flushed"] += 1
+            for one in world.newest.values():
+                one.driver.arrive(on.Command("flush"))
+            heads = None
+        elif heads == self._calm:
             self._check_caught_up()
             self.stopping = True
             world.counts["caught up"] += 1
@@ -186,6 +192,8 @@ class IncrementalRuns:
             logged = image.head(PortName("out")).last - image.marks
             if logged < self._offered.get(name, logged):
                 raise Violation(f"CAUGHT-UP {name} has logged {logged} events, there were {self._offered[name]}")
+            if any(timer.span for timer in image.timers.values()):
+                raise Violation(f"CAUGHT-UP {name} gathers for a while: {image.timers}")
             if image.due:
                 raise Violation(f"CAUGHT-UP {name} has sets to generate: {image.due}")
             for target in instance.spec.targets:
