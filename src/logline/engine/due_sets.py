@@ -74,7 +74,7 @@ class DueSet(msgspec.Struct, eq=False):
     tries: int = 0
     retry_at: Monotonic = Monotonic(0)
     retried: Ssn | None = None
-    """Of rejected rows that are retried: their event on port `errors`."""
+    """Of a diverted set or rejected rows that are retried: their event on port `errors`."""
     diverted: Finished | None = None
     """Of a set that failed for good and goes to port `errors`: its members."""
 

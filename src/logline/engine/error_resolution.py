@@ -2,10 +2,10 @@
 
 A diverted set is parked: it stays in the image with its members, so that they are not collected, and its event on
 port `errors` bears its serial. Retrying it opens a new set with the same members, due at once (R6, R7), and closes
-the old one. Rejected rows are in the event itself: retrying them opens a set with that event as its only member, and
-the event is resolved when this set is done. Either is one step (R1), and asking twice changes nothing: the second one
-finds the event resolved, or its rows on their way. User code is not needed here: the next life rebuilds the set and
-generates it, as after any crash (R5).
+the old one. Rejected rows are in the event itself: retrying them opens a set with that event as its only member.
+Either way the event is resolved when the new set is done. A retry is one step (R1), and asking twice changes nothing:
+the second one finds the event resolved, or on its way. User code is not needed here: the next life rebuilds the set
+and generates it, as after any crash (R5).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logline.engine.sets import Member, own_id, unassigned_id
 from logline.engine.spec import InstanceSpec, again_channel
 from logline.engine.step import Step
 from logline.errors import LogError
-from logline.names import ERRORS, InstanceName, Serial, event_name
+from logline.names import ERRORS, InstanceName, Serial, Ssn, event_name
 
 
 def retry_step(image: Image, spec: InstanceSpec, error: Output, name: str | None = None) -> Step:
@@ -25,7 +25,7 @@ def retry_step(image: Image, spec: InstanceSpec, error: Output, name: str | None
     has ended, the same step takes its end back (R11'). `name` is what users call the error."""
     instance = spec.name
     name = name or event_name(instance, ERRORS, error.ssn)
-    if _resolved(image, instance, error):
+    if _settled_or_on_its_way(image, instance, error):
         return Step()
     step = reopen_step(image, spec)
     serial = Serial(image.serial + 1)
@@ -33,8 +33,9 @@ def retry_step(image: Image, spec: InstanceSpec, error: Output, name: str | None
     if parked is not None and parked.cause == "parked":
         if parked.id == unassigned_id(parked.members[0]):
             raise LogError(f"{name} can't be retried: assign() failed, so that it is in no input set; drop it")
-        step.absorb(_let_go(error, [error.serial]))
+        step.sets.done.append(error.serial)
         step.open(serial, parked.id, parked.members)
+        step.errors.retrying[error.ssn] = serial
     elif spec.stateless:
         again = Member(again_channel(instance), error.ssn)
         step.open(serial, own_id(again), [again])
@@ -48,22 +49,24 @@ def retry_step(image: Image, spec: InstanceSpec, error: Output, name: str | None
 
 
 def drop_step(image: Image, instance: InstanceName, error: Output) -> Step:
-    """Drops the error; an empty step if that was done before, or if its rows are on their way."""
-    if _resolved(image, instance, error):
-        return Step()
-    parked = image.sets.get(error.serial)
-    done = [error.serial] if parked is not None and parked.cause == "parked" else []
-    return _let_go(error, done)
-
-
-def _let_go(error: Output, done: list[Serial]) -> Step:
+    """Drops the error; an empty step if that was done before, or if it is on its way again."""
     step = Step()
-    step.sets.done += done
-    step.errors.resolved.append(error.ssn)
+    if _settled_or_on_its_way(image, instance, error):
+        return step
+    parked = image.sets.get(error.serial)
+    if parked is not None and parked.cause == "parked":
+        step.sets.done.append(error.serial)
+    step.errors.resolved[error.ssn] = "dropped"
     return step
 
 
-def _resolved(image: Image, instance: InstanceName, error: Output) -> bool:
-    """Whether the error was retried or dropped before."""
-    again = Member(again_channel(instance), error.ssn)
-    return error.ssn in image.resolved or any(again in opened.members for opened in image.sets.values())
+def on_its_way(image: Image, instance: InstanceName, ssn: Ssn) -> bool:
+    """Whether the error of this number is being retried: its set, or its rows, are due."""
+    again = again_channel(instance)
+    return ssn in image.retrying or any(
+        member.channel == again and member.ssn == ssn for opened in image.sets.values() for member in opened.members
+    )
+
+
+def _settled_or_on_its_way(image: Image, instance: InstanceName, error: Output) -> bool:
+    return error.ssn in image.resolved or on_its_way(image, instance, error.ssn)

@@ -42,12 +42,14 @@ class SetGeneration:
     def restore(self, image: Image) -> None:
         """Due is state: `ready` is not asked again (R6). Nothing is generated before `rebuilt` (R5)."""
         again = again_channel(self._spec.name)
+        retried = {serial: ssn for ssn, serial in image.retrying.items()}
         for serial in image.due:
             opened = image.sets[serial]
             cause = "fired" if opened.cause is None or opened.cause == "parked" else opened.cause
             due = self.sets.add(serial, cause)
             due.answers = list(image.answers[serial]) if serial in image.answers else None
-            due.retried = next((m.ssn for m in opened.members if m.channel == again), None)
+            rows = next((m.ssn for m in opened.members if m.channel == again), None)
+            due.retried = retried.get(serial, rows)
         self._failed = dict(image.failures)
 
     def rebuilt(self) -> None:

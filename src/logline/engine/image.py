@@ -15,7 +15,7 @@ from logline.engine.events import Head, Position
 from logline.engine.history import Segment
 from logline.engine.merging import replacing
 from logline.engine.progress import Progress
-from logline.engine.results import Failure
+from logline.engine.results import Failure, Outcome
 from logline.engine.sets import Answer, OpenSet, Timer, own_id
 from logline.engine.step import Step
 from logline.names import (
@@ -49,8 +49,10 @@ class Image:
     timers: dict[InsetId, Timer] = field(default_factory=dict)
     answers: dict[Serial, list[Answer]] = field(default_factory=dict)
     failures: dict[Serial, Failure] = field(default_factory=dict)
-    resolved: set[Ssn] = field(default_factory=set)
-    """Events on port `errors` that were retried or dropped and are not collected yet."""
+    retrying: dict[Ssn, Serial] = field(default_factory=dict)
+    """Events on port `errors` whose diverted set is on its way again, and the set it is now."""
+    resolved: dict[Ssn, Outcome] = field(default_factory=dict)
+    """Events on port `errors` that were retried or dropped and are not collected yet, and how each was settled."""
     written: dict[TargetName, int] = field(default_factory=dict)
     reads: dict[PartitionName, Progress] = field(default_factory=dict)
     segments: dict[int, Segment] = field(default_factory=dict)
@@ -94,12 +96,16 @@ class Image:
                 self.timers.pop(inset, None)
             else:
                 self.timers[inset] = timer
-        self.resolved.update(Step.errors.peek(step).resolved)
+        errors = Step.errors.peek(step)
+        self.retrying.update(errors.retrying)
+        self.resolved.update(errors.resolved)
+        for ssn in errors.resolved:
+            self.retrying.pop(ssn, None)
         for port, (base, pinned) in step.collected.items():
             head = self.head(port)
             head.base, head.pinned = base, set(pinned)
             if port == ERRORS:
-                self.resolved = {ssn for ssn in self.resolved if ssn >= base or ssn in pinned}
+                self.resolved = {ssn: how for ssn, how in self.resolved.items() if ssn >= base or ssn in pinned}
         lineage = Step.lineage.peek(step)
         segment, expired = lineage.segment, lineage.expired
         if segment is not None:

@@ -34,7 +34,7 @@ def reopen_step(image: Image, spec: InstanceSpec) -> Step:
         step.outputs.append(Output(port, Ssn(head.last + 1), None, 0, 0, head.total, Serial(0), "reopened"))
     if ERRORS in spec.ports:  # neither mark waits for somebody to retry or drop it
         last = image.head(ERRORS).last
-        step.errors.resolved += [last, Ssn(last + 1)]
+        step.errors.resolved |= {last: "mark", Ssn(last + 1): "mark"}
     for partition in _growing(image, spec):
         known = image.reads[partition]
         status = "incomplete" if spec.replayable else known.status

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from logline.names import PortName, Serial
 
 if TYPE_CHECKING:
     from logline.engine.sets import Member
+
+
+Outcome = Literal["retried", "failed again", "dropped", "mark"]
+"""How an event on port `errors` was settled: its rows came out, or are in a new error; somebody let go of it. A mark
+is no error, and settled from the beginning."""
 
 
 class Produced(NamedTuple):

@@ -12,15 +12,16 @@ from logline.engine import stimuli as on
 from logline.engine.commits import Commits
 from logline.engine.due_sets import DueSet
 from logline.engine.events import Position
+from logline.engine.history import Finished
 from logline.engine.intake import Run
 from logline.engine.moments import Monotonic
 from logline.engine.outbox import Outbox
 from logline.engine.results import Failure, Produced
 from logline.engine.retention import Retention
 from logline.engine.sets import Member
-from logline.engine.spec import InstanceSpec
+from logline.engine.spec import InstanceSpec, again_channel
 from logline.engine.step import Step
-from logline.names import ChannelName, Serial
+from logline.names import ERRORS, ChannelName, Serial
 
 
 class Sealing:
@@ -32,6 +33,7 @@ class Sealing:
         self._outbox = outbox
         self._retention = retention
         self._traces = spec.lineage
+        self._again = again_channel(spec.name)
         self.step = Step()
         self.held_since = Monotonic(0)
         """When the first run was begun whose outputs are pending."""
@@ -99,13 +101,19 @@ class Sealing:
         for produced in outputs:
             step.outputs.append(put(produced, serial))
         made = self._traces and any(produced.port in self._spec.traced_out for produced in outputs)
-        if due.retried is not None:  # whatever came of the rows: if they failed again, they are in a new error
-            step.errors.resolved.append(due.retried)
-        elif due.diverted is not None:
+        if due.retried is not None:  # whatever came of it: what failed again is a new error
+            failed = any(produced.port == ERRORS for produced in outputs)
+            step.errors.resolved[due.retried] = "failed again" if failed else "retried"
+        if due.diverted is not None and not self._has_its_rows(due.diverted):
             self._park(due, made=made)
             return
         traced = self._traces and self._retention.close(serial, step, made=made)
         step.close(serial, traced=traced, ordered=self._spec.ordered)
+
+    def _has_its_rows(self, diverted: Finished) -> bool:
+        """Whether the rows are in an event of the instance's own: then the new error has them too, and no member has
+        to be kept for it."""
+        return any(member.channel == self._again for member in diverted.members)
 
     def _park(self, due: DueSet, *, made: bool) -> None:
         """The set stays, with its members; where lineage is captured, its event has its history at once."""

@@ -37,7 +37,7 @@ from logline.engine.merging import (
     update,
 )
 from logline.engine.progress import Progress
-from logline.engine.results import Failure
+from logline.engine.results import Failure, Outcome
 from logline.engine.sets import Answer, Member, OpenSet, Timer, own_id
 from logline.graph.operator import Cause
 from logline.names import ChannelName, InsetId, PartitionName, PortName, Serial, Ssn, TargetName
@@ -89,8 +89,10 @@ class LineageChanges:
 class ErrorChanges:
     """What becomes of events on port `errors`."""
 
-    resolved: list[Ssn] = extend()
-    """Those that were retried or dropped: not needed any more (R12)."""
+    retrying: dict[Ssn, Serial] = update()
+    """Those whose diverted set is on its way again, and the set it is now."""
+    resolved: dict[Ssn, Outcome] = update()
+    """Those that are settled, and how: not needed any more (R12)."""
 
 
 @changes

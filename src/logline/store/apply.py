@@ -26,6 +26,7 @@ from logline.store.layout import (
     JOURNAL,
     PLAIN,
     RESOLVED,
+    RETRYING,
     SETS,
     STATE,
     TIMERS,
@@ -105,8 +106,12 @@ def apply(
             rows.delete(TIMERS, (digest,))
         else:
             rows.put(TIMERS, (digest,), timer)
-    for ssn in _errors(step).resolved:
-        rows.put(RESOLVED, (ssn,), True)
+    errors = _errors(step)
+    for ssn, serial in errors.retrying.items():
+        rows.put(RETRYING, (ssn,), serial)
+    for ssn, how in errors.resolved.items():
+        rows.put(RESOLVED, (ssn,), how)
+        rows.delete(RETRYING, (ssn,))
     dues = _apply_sets(rows, step, prepared, journal.dues)
     moved = _moved(step, heads)
     for port, (base, pinned) in step.collected.items():

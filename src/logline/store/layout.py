@@ -6,7 +6,8 @@
     sets       serial                   id, cause, due          members   serial, commit       (`store/members.py`)
     timers     digest of the id         id, at, clock, span     done      channel, block, serial
     answers    serial, row, n           fn, digest, value       failures  serial
-    resolved   SSN                      (an error that was retried or dropped)
+    resolved   SSN                      how an error was settled
+    retrying   SSN                      the set that an error's is now
 
     positions, clock, reads, written    by channel, channel, partition, target: `PLAIN`
     segments, segment_sets, kept_sets, kept_answers, runs, run_events     what lineage keeps (`store/history.py`)
@@ -17,10 +18,10 @@ its name is that of the image's field, its columns follow from the field's type.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 from logline.engine.merging import Part, replacing
-from logline.engine.results import Failure
+from logline.engine.results import Failure, Outcome
 from logline.engine.sets import Answer, SetCause
 from logline.engine.step import Step
 from logline.graph.operator import Clock
@@ -98,9 +99,12 @@ SETS = Table("sets", SetRow, "number")
 TIMERS = Table("timers", TimerRow, "digest")
 ANSWERS = Table("answers", Answer, "number", "number", "number")
 FAILURES = Table("failures", Failure, "number")
-RESOLVED = Table("resolved", bool, "number")
+RESOLVED: Table[Outcome | Literal[True]] = Table("resolved", str | bool, "number")  # type: ignore[arg-type]
+"""In older logs the value is True, however it was settled."""
+RETRYING = Table("retrying", Serial, "number")
 PLAIN = _plain()
-_OTHERS: list[Table[Any]] = [JOURNAL, STATE, HEADS, PINS, SETS, MEMBERS, DONE, TIMERS, ANSWERS, FAILURES, RESOLVED]
+_ERRORS: list[Table[Any]] = [FAILURES, RESOLVED, RETRYING]
+_OTHERS: list[Table[Any]] = [JOURNAL, STATE, HEADS, PINS, SETS, MEMBERS, DONE, TIMERS, ANSWERS, *_ERRORS]
 BY_NAME = {table.name: table for table in (*_OTHERS, *(plain.table for plain in PLAIN), *HISTORY)}
 """All tables."""
 POSITIONS, WRITTEN = BY_NAME["positions"], BY_NAME["written"]

@@ -22,6 +22,7 @@ from logline.store.layout import (
     PLAIN,
     POSITIONS,
     RESOLVED,
+    RETRYING,
     SETS,
     STATE,
     TIMERS,
@@ -75,7 +76,8 @@ def image(rows: Rows) -> Image:
     for (serial, _, _), answer in rows.scan(ANSWERS):
         found.answers.setdefault(serial, []).append(answer)
     found.failures = {serial: failure for (serial,), failure in rows.scan(FAILURES)}
-    found.resolved = {ssn for (ssn,), _ in rows.scan(RESOLVED)}
+    found.retrying = {ssn: serial for (ssn,), serial in rows.scan(RETRYING)}
+    found.resolved = {ssn: "retried" if how is True else how for (ssn,), how in rows.scan(RESOLVED)}
     found.segments = {segment.number: segment for segment in history.segments(rows)}
     return found
 

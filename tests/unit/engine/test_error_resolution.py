@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from logline.engine.error_resolution import drop_step, retry_step
+from logline.engine.error_resolution import drop_step, on_its_way, retry_step
 from logline.engine.events import Output
 from logline.engine.image import Image
 from logline.engine.sets import Member, OpenSet, unassigned_id
@@ -45,14 +45,15 @@ def test_a_diverted_set_is_opened_anew_with_the_same_members(parked: Image) -> N
     step = retry_step(parked, GATHERING, error(1, 7))
     parked.apply(step)
     assert parked.sets == {Serial(8): OpenSet("H", MEMBERS, "fired")}
-    assert parked.due == [8] and parked.resolved == {1}
+    assert parked.due == [8] and parked.retrying == {1: 8} and parked.resolved == {}  # not before it has come out
+    assert on_its_way(parked, NAME, Ssn(1)) and not on_its_way(parked, NAME, Ssn(2))
     assert retry_step(parked, GATHERING, error(1, 7)).empty
     assert drop_step(parked, NAME, error(1, 7)).empty
 
 
 def test_a_dropped_set_is_gone(parked: Image) -> None:
     parked.apply(drop_step(parked, NAME, error(1, 7)))
-    assert parked.sets == {} and parked.due == [] and parked.resolved == {1}
+    assert parked.sets == {} and parked.due == [] and parked.resolved == {1: "dropped"}
     assert retry_step(parked, GATHERING, error(1, 7)).empty
 
 
@@ -61,11 +62,12 @@ def test_rejected_rows_go_in_again_by_their_own_event() -> None:
     step = retry_step(image, ONE_BY_ONE, error(2, 3))
     image.apply(step)
     assert image.sets == {Serial(5): OpenSet("hourly.errors:2", [Member(again_channel(NAME), Ssn(2))], "fired")}
-    assert image.resolved == set()  # not before they have come out
+    assert image.resolved == {}  # not before they have come out
+    assert on_its_way(image, NAME, Ssn(2))
     assert retry_step(image, ONE_BY_ONE, error(2, 3)).empty
     assert drop_step(image, NAME, error(2, 3)).empty
     image.apply(drop_step(image, NAME, error(1, 3)))
-    assert image.resolved == {1}
+    assert image.resolved == {1: "dropped"}
 
 
 def test_the_step_that_retries_after_the_end_takes_the_end_back(parked: Image) -> None:
@@ -77,7 +79,7 @@ def test_the_step_that_retries_after_the_end_takes_the_end_back(parked: Image) -
     step = retry_step(parked, GATHERING, error(1, 7))
     assert [(o.port, o.ssn, o.kind) for o in step.outputs] == [(OUT, 3, "reopened"), (ERRORS, 3, "reopened")]
     parked.apply(step)
-    assert (parked.ended, parked.left, parked.marks, parked.open_errors) == (False, False, 2, 0)
+    assert (parked.ended, parked.left, parked.marks, parked.open_errors) == (False, False, 2, 1)
     assert parked.due == [8]
 
 

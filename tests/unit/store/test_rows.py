@@ -87,7 +87,7 @@ def test_a_range_is_deleted(rows: Rows) -> None:
 
 def test_the_last_row_up_to_a_key(rows: Rows) -> None:
     for ssn in (3, 9):
-        rows.put(RESOLVED, (ssn,), True)
+        rows.put(RESOLVED, (ssn,), "dropped")
         rows.put(BY_NAME["run_events"], (HERE, ssn), (Serial(ssn), 1))
     assert [(rows.floor(RESOLVED, (n,)) or ((None,),))[0] for n in (2, 3, 8, 9, 99)] == [
         (None,),

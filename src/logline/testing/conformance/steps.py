@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
+from typing import Any, get_args
 from zoneinfo import ZoneInfo
 
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from logline.engine.events import Collection, Head, Output, Position
 from logline.engine.history import Segment
 from logline.engine.progress import Progress
-from logline.engine.results import Failure
+from logline.engine.results import Failure, Outcome
 from logline.engine.sets import Answer, Member, Timer
 from logline.engine.spec import write_port
 from logline.engine.step import Step
@@ -200,7 +200,12 @@ def _settle(draw: Draw, model: Model, step: Step) -> None:
             step.open(again, model.image.sets[serial].id, model.image.sets[serial].members)
             step.sets.due[again] = "fired"
     unresolved = [ssn for ssn in model.rows.get(ERRORS, ()) if ssn not in model.image.resolved]
-    step.errors.resolved += draw(st.lists(st.sampled_from(unresolved), max_size=2, unique=True)) if unresolved else []
+    if unresolved:
+        ssns = st.sampled_from(unresolved)
+        step.errors.resolved |= draw(st.dictionaries(ssns, st.sampled_from(get_args(Outcome)), max_size=2))
+        waiting = [ssn for ssn in unresolved if ssn not in step.errors.resolved]
+        for ssn in draw(st.lists(st.sampled_from(waiting), max_size=1)) if waiting else []:
+            step.errors.retrying[ssn] = Serial(draw(st.integers(1, 9)))
 
 
 # ---- outputs ----------------------------------------------------------------------------------------------------
