@@ -137,7 +137,6 @@ class Image:
         self.failures.update(sets.failures)
         for serial in sets.parked:
             self.sets[serial].cause = "parked"
-            self.answers.pop(serial, None)
             self.failures.pop(serial, None)
         if sets.done or sets.parked:
             gone = {*sets.done, *sets.parked}

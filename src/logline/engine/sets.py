@@ -8,6 +8,7 @@ A set is open until it is due, due until it is generated, then done; one that fa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -61,12 +62,33 @@ class Timer(NamedTuple):
     """Of a `fire(after=...)`: how long it was to wait. It does, whatever the wall clock does meanwhile."""
 
 
+CARRIED = 1 << 32
+"""From this number on, the answers of a row were given to an earlier set that failed (`carried`)."""
+
+
 class Answer(NamedTuple):
     """The kept answer of one `ctx.call` (R9)."""
 
     serial: Serial
     row: int
     n: int
+    """Which call of the row it is; of an answer that was carried over, from `CARRIED` on."""
     fn: str
     digest: str
     value: bytes
+
+
+def carried(answers: Iterable[Answer], serial: Serial) -> list[Answer]:
+    """Answers of a set that failed, for the set in which its rows are retried. The code or the rows may be others by
+    then, so that the n-th call need not be the same: these are found by what was asked.
+
+    >>> old = [Answer(Serial(3), 0, 1, "module.ask", "digest", b"paid for")]
+    >>> [(answer.serial, answer.n - CARRIED) for answer in carried(old, Serial(9))]
+    [(9, 0)]
+    """
+    found: list[Answer] = []
+    rows: dict[int, int] = {}
+    for answer in sorted(answers, key=lambda answer: (answer.row, answer.n)):
+        at = rows[answer.row] = rows.get(answer.row, -1) + 1
+        found.append(answer._replace(serial=serial, n=CARRIED + at))
+    return found

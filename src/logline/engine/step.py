@@ -199,9 +199,8 @@ class Step:
             sets.done.append(serial)
 
     def park(self, serial: Serial) -> None:
-        """The set is not generated for now; what was kept for its generation goes."""
+        """The set is not generated for now. Its answers stay: it is not done, and a retry need not ask again (R9)."""
         sets = self.sets
-        sets.answers.pop(serial, None)
         sets.due.pop(serial, None)
         sets.failures.pop(serial, None)
         sets.parked.append(serial)

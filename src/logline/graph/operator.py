@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -153,6 +153,9 @@ class Reject:
     reason: str
     traceback: str = ""
     """The traceback, if the reason is an exception."""
+    rows: Sequence[int] = ()
+    """Which rows of the input set these are, counted as in `ctx.row`: what `ctx.call` answered for them is kept with
+    them, so that a retry does not ask again."""
 
 
 Made = Emit | Write | Reject | Tabular

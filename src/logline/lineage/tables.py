@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from logline.engine import codec
-from logline.engine.sets import Answer
+from logline.engine.sets import CARRIED, Answer
 from logline.lineage.trace import Link, Trace
 from logline.lineage.view import Event, LogView, Port, name_of
 from logline.names import Called, Serial
@@ -155,7 +155,7 @@ def calls(view: LogView, events: Iterable[Event]) -> pa.Table:
                 "operator": instance,
                 "inset": view.inset(instance, inset),
                 "row": None if answer.row < 0 else answer.row,
-                "call": answer.n,
+                "call": answer.n % CARRIED,
                 "function": answer.fn,
                 "answer": answer_text(answer),
             }

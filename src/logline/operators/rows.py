@@ -89,7 +89,8 @@ class MapRows(Operator[Batch, None]):
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, _Failed):
                 error = outcome.error
-                yield Reject(acc.slice(index, 1), f"{type(error).__name__}: {error}", told(error))
+                reason = f"{type(error).__name__}: {error}"
+                yield Reject(acc.slice(index, 1), reason, told(error), rows=(index,))
 
     async def _all(self, rows: list[Row], ctx: Context[None]) -> list[Row | _Failed | None]:
         tasks: list[asyncio.Task[Row | _Failed | None]] = []

@@ -178,7 +178,6 @@ def _apply_sets(rows: Rows, step: Step, prepared: Prepared, dues: int) -> int:
         rows.put(FAILURES, (serial,), failure)
     for serial in sets.parked:
         rows.put(SETS, (serial,), SetRow(ids.get(serial) or _set(rows, serial).id, "parked", 0))
-        rows.delete_range(ANSWERS, (serial,))
         rows.delete(FAILURES, (serial,))
     made = history.made_by(step.outputs, lineage.kept)
     for serial, inset, joined in prepared.finished:

@@ -25,9 +25,9 @@ Contexts on several threads share one `SetCalls`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from logline.engine.sets import Answer
+from logline.engine.sets import CARRIED, Answer
 
 Call = tuple[int, int]
 """The row, and which call of that row it is."""
@@ -60,7 +60,7 @@ class Attempt:
 class SetCalls:
     """What was asked for one set, and the answers."""
 
-    __slots__ = ("_answers", "_asked", "_lock", "_pending", "attempt")
+    __slots__ = ("_answers", "_asked", "_carried", "_lock", "_pending", "attempt")
 
     def __init__(self) -> None:
         self.attempt = Attempt()
@@ -68,21 +68,43 @@ class SetCalls:
         self._answers: dict[Call, Answer] = {}
         self._asked: dict[Call, tuple[str, str]] = {}
         """The function and the arguments that the newest try has asked with."""
+        self._carried: dict[int, list[Answer]] = {}
+        """By row: the answers of a set that failed, whose retry this one is. They are found by the question."""
         self._pending: set[Call] = set()
         """Answers that are handed in and not committed yet."""
         self._lock = threading.Lock()
 
-    def begin(self, answers: Iterable[Answer]) -> None:
+    def begin(self, answers: Sequence[Answer]) -> None:
         """Another try of `generate`; these are the answers that the log has."""
         self.attempt.end()
         self.attempt = Attempt()
         if answers:
             with self._lock:
-                self._answers.update(((answer.row, answer.n), answer) for answer in answers)
+                own = (answer for answer in answers if answer.n < CARRIED)
+                self._answers.update(((answer.row, answer.n), answer) for answer in own)
+                self._carried = {}
+                for answer in sorted(answer for answer in answers if answer.n >= CARRIED):
+                    self._carried.setdefault(answer.row, []).append(answer)
 
     def find(self, call: Call) -> Answer | None:
         """The answer of a call, committed or on its way."""
         return self._answers.get(call)
+
+    @property
+    def carries(self) -> bool:
+        """Whether this is the retry of a set that was given answers."""
+        return bool(self._carried)
+
+    def find_carried(self, row: int, fn: str, digest: str, before: int) -> Answer | None:
+        """The answer that an earlier set of the same row was given to this question, asked so many times before."""
+        same = [a for a in self._carried.get(row, ()) if (a.fn, a.digest) == (fn, digest)]
+        return same[before] if before < len(same) else None
+
+    def of_row(self, row: int) -> list[Answer]:
+        """All answers of a row, for a retry of the row."""
+        with self._lock:
+            own = [answer for (at, _), answer in self._answers.items() if at == row]
+        return [*own, *self._carried.get(row, ())]
 
     def is_pending(self, call: Call) -> bool:
         """Whether its answer is on its way into the log."""

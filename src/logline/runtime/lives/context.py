@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
@@ -69,6 +69,7 @@ class SetContext(Context[Any]):
         attempt: Attempt,
         row: int = -1,
         made: int = 0,
+        used: Mapping[tuple[str, str], int] | None = None,
     ) -> None:
         self._phases = phases
         self._services = services
@@ -81,6 +82,8 @@ class SetContext(Context[Any]):
         self._row = row
         self._made = made
         """How many calls of this row were made."""
+        self._used = dict(used or {})
+        """How many answers of an earlier set were used for each question: a function with its arguments."""
         self.cause = cause
         self.random = services.random
 
@@ -122,12 +125,12 @@ class SetContext(Context[Any]):
         return self._like(index, 0)
 
     def again(self) -> Context[Any]:
-        return self._like(self._row, self._made)
+        return self._like(self._row, self._made, self._used)
 
     def give_up(self) -> None:
         self._attempt.end()
 
-    def _like(self, row: int, made: int) -> SetContext:
+    def _like(self, row: int, made: int, used: Mapping[tuple[str, str], int] | None = None) -> SetContext:
         return SetContext(
             self._phases,
             self._services,
@@ -140,6 +143,7 @@ class SetContext(Context[Any]):
             Attempt(self._attempt),
             row,
             made,
+            used,
         )
 
     def fire(
@@ -167,6 +171,8 @@ class SetContext(Context[Any]):
         kept = self._calls.find((self._row, n))
         if kept is not None and (kept.fn, kept.digest) != (name, digest):
             raise self._mismatch(kept, name, n)
+        if self._calls.carries:
+            kept = self._carried(name, digest) if kept is None else kept
         asynchronous = self._gate.is_async()
         if kept is not None:
             return self._follow_async(kept) if asynchronous else self._follow(kept)
@@ -188,6 +194,14 @@ class SetContext(Context[Any]):
         self._gate.keep(answer)
         self._check_going(name)
         return value
+
+    def _carried(self, name: str, digest: str) -> Answer | None:
+        """The next answer to this question that was given before the row was retried."""
+        before = self._used.get((name, digest), 0)
+        found = self._calls.find_carried(self._row, name, digest, before)
+        if found is not None:
+            self._used[name, digest] = before + 1
+        return found
 
     async def _ask_async(self, fn: Callable[..., Any], args: tuple[Any, ...], name: str, digest: str, n: int) -> Any:
         self._calls.asks((self._row, n), name, digest)

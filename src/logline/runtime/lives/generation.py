@@ -100,14 +100,14 @@ class Generation:
         """What a plain `generate` yields, as outputs."""
         inset, known = task
         if known.came is not None:
-            return [self._of_one(known.came, known.members[0], one) for one in self._plain(made)]
-        return [self.payloads.made(inset, one, known.members) for one in self._plain(made)]
+            return [self._of_one(known.came, known.members[0], one, known.calls) for one in self._plain(made)]
+        return [self.payloads.made(inset, one, known.members, known.calls) for one in self._plain(made)]
 
-    def _of_one(self, came: Output, member: Member, made: Made) -> Produced:
+    def _of_one(self, came: Output, member: Member, made: Made, calls: SetCalls | None = None) -> Produced:
         """What a set of one event made. A write of the very batch that came is known by its event."""
         if type(made) is Write and made.data is came.payload and (port := self._passing.get(made.to)) is not None:
             return Produced(port, came.payload, came.rows, came.nbytes, member)
-        return self.payloads.made(own_id(member), made, (member,))
+        return self.payloads.made(own_id(member), made, (member,), calls)
 
     def apply(self, run: Sequence[tuple[ChannelName, Output]]) -> on.Applied:
         """Generates a run of events as they are taken in, up to the first that fails."""
@@ -404,7 +404,9 @@ class AsyncRunner:
             if inspect.isawaitable(made):
                 made = await made
             if isinstance(made, AsyncIterable):
-                outputs = [generation.payloads.made(task[0], one, task[1].members) async for one in made]
+                inset, known = task
+                members, calls = known.members, known.calls
+                outputs = [generation.payloads.made(inset, one, members, calls) async for one in made]
             else:
                 outputs = generation.collect(task, made)
         except USER_ERRORS as error:

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from logline.engine.results import Failure, Produced
-from logline.engine.sets import Member, own_id
+from logline.engine.sets import Answer, Member, own_id
 from logline.engine.spec import write_port
 from logline.errors import GraphError, SchemaError
 from logline.graph.model import ERRORS_SCHEMA, Node
 from logline.graph.operator import Emit, Made, Reject, Tabular, Write, is_tabular
 from logline.graph.schemas import to_batches, to_table
-from logline.names import ERRORS, OUT, InsetId, PortName, TargetName
+from logline.names import ERRORS, OUT, InsetId, OperatorName, PortName, TargetName
+from logline.runtime.lives.dead_letters import answers_for, rows_of, rows_to_bytes
 
 HEADER = 64
 """Bytes counted for an event beside its payload, so that empty events are bounded too (R13)."""
@@ -26,7 +27,10 @@ HEADER = 64
 class Payloads(Protocol):
     """How payloads are made. The simulator has one of its own, for plain tuples."""
 
-    def made(self, inset: InsetId, made: Made, members: Sequence[Member]) -> Produced: ...
+    def made(
+        self, inset: InsetId, made: Made, members: Sequence[Member], calls: RowAnswers | None = None
+    ) -> Produced:
+        """`calls`: what was answered so far; the answers of rejected rows go with them."""
 
     def taken(self, batch: Any) -> Any:
         """What a source gave, safe from what the source does to its memory afterwards."""
@@ -46,15 +50,10 @@ class Payloads(Protocol):
     def schema_of(self, port: PortName) -> pa.Schema: ...
 
 
-def ipc_bytes(batches: Sequence[pa.RecordBatch]) -> bytes | None:
-    """Batches as one Arrow IPC stream; None where there is nothing or the schemas differ."""
-    if not batches or any(not b.schema.equals(batches[0].schema) for b in batches):
-        return None
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+class RowAnswers(Protocol):
+    """What was answered to the calls of a set, by row."""
+
+    def of_row(self, row: int) -> Sequence[Answer]: ...
 
 
 class ArrowPayloads:
@@ -76,7 +75,9 @@ class ArrowPayloads:
         """The declared schema of an output port."""
         return self._schemas[port]
 
-    def made(self, inset: InsetId, made: Made, members: Sequence[Member]) -> Produced:
+    def made(
+        self, inset: InsetId, made: Made, members: Sequence[Member], calls: RowAnswers | None = None
+    ) -> Produced:
         """One thing that `generate` yielded."""
         batch: Any
         port, batch = (PortName(made.port), made.data) if type(made) is Emit else (OUT, made)
@@ -88,7 +89,8 @@ class ArrowPayloads:
         if isinstance(made, Reject):
             batch = _as_batch(made.data, f"{self.operator}.errors")
             names = [str(own_id(member)) for member in members]
-            return self._error(inset, names, made.reason, made.traceback, ipc_bytes([batch]))
+            kept = [] if calls is None else answers_for(made.rows, calls.of_row)
+            return self._error(inset, names, made.reason, made.traceback, rows_to_bytes([batch], kept))
         port, data = (PortName(made.port), made.data) if isinstance(made, Emit) else (OUT, made)
         known = self._known.get(port)
         if known is None:
@@ -163,24 +165,14 @@ class ArrowPayloads:
     ) -> Produced:
         """A set that failed for good, as an event on port `errors`."""
         reason = f"{failure.kind}: {failure.message}"
-        return self._error(inset, events, reason, failure.traceback, ipc_bytes(members))
+        return self._error(inset, events, reason, failure.traceback, rows_to_bytes(members))
 
     def _error(self, inset: InsetId, events: Sequence[str], reason: str, trace: str, data: bytes | None) -> Produced:
-        row = {
-            "operator": self.operator,
-            "inset": str(inset),
-            "events": list(events),
-            "reason": reason,
-            "traceback": trace,
-            "data": data,
-        }
-        return _produced(ERRORS, pa.RecordBatch.from_pylist([row], schema=ERRORS_SCHEMA), None)
+        return dead_letter(self.operator, str(inset), events, reason, trace, data)
 
     def rejected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that an event on port `errors` carries."""
-        reader = pa.ipc.open_stream(batch.column("data")[0].as_py())
-        first, *more = reader  # a table without rows has no batches: what was rejected may have none
-        return pa.concat_batches([first, *more]) if more else first
+        return rows_of(batch)
 
     def greatest_time(self, port: PortName, batch: pa.RecordBatch) -> int | None:
         """The greatest event time of a batch, in microseconds since 1970; a naive time counts as UTC."""
@@ -200,6 +192,21 @@ class ArrowPayloads:
         raise SchemaError(
             f"operator {self.operator!r}: column {name!r} is {kind}; a time column is a timestamp or a date"
         )
+
+
+def dead_letter(
+    operator: OperatorName, inset: str, events: Sequence[str], reason: str, trace: str, data: bytes | None
+) -> Produced:
+    """An event for port `errors`."""
+    row = {
+        "operator": operator,
+        "inset": inset,
+        "events": list(events),
+        "reason": reason,
+        "traceback": trace,
+        "data": data,
+    }
+    return _produced(ERRORS, pa.RecordBatch.from_pylist([row], schema=ERRORS_SCHEMA), None)
 
 
 def _groups(batches: Sequence[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

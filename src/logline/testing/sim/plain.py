@@ -24,7 +24,7 @@ def _size(data: Sequence[Any]) -> int:
 class PlainPayloads:
     """Tuples as they are."""
 
-    def made(self, inset: InsetId, made: Any, members: Sequence[Any]) -> Produced:
+    def made(self, inset: InsetId, made: Any, members: Sequence[Any], calls: Any = None) -> Produced:
         if isinstance(made, Write):
             data: Any = made.data
             return Produced(write_port(TargetName(made.to)), data, len(data), _size(data))
