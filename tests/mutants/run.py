@@ -63,6 +63,7 @@ CHECKS = (
             "tests/protocol/test_rules.py",
             "tests/protocol/test_logio_examples.py",
             "tests/protocol/test_logio_tables.py",
+            "tests/unit/engine/test_error_resolution.py",
             "tests/unit/engine/test_outbox.py",
             "tests/unit/engine/test_retention.py",
             "tests/unit/engine/test_writing.py",

@@ -56,7 +56,7 @@ def show(
     if found.sender.endswith(".errors"):
         print("\n".join(_error(one, rows) for one in found.records.to_pylist()))
     else:
-        print(_records(found.records, rows))
+        print(records_text(found.records, rows))
 
 
 def _story(log: str, operator: str, rows: int, format: str) -> str:
@@ -97,7 +97,7 @@ def _header(found: About) -> str:
     return "\n".join(lines)
 
 
-def _records(records: pa.Table, rows: int) -> str:
+def records_text(records: pa.Table, rows: int) -> str:
     shown = [[_short(value) for value in row.values()] for row in records.slice(0, rows).to_pylist()]
     text = "\n" + aligned(records.column_names, shown, left=len(records.column_names))
     more = records.num_rows - len(shown)
@@ -111,7 +111,7 @@ def _error(one: dict[str, Any], rows: int) -> str:
     if one["data"] is not None:
         import pyarrow as pa
 
-        text += "\n" + _records(pa.ipc.open_stream(one["data"]).read_all(), rows)
+        text += "\n" + records_text(pa.ipc.open_stream(one["data"]).read_all(), rows)
     return text
 
 

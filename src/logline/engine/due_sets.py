@@ -73,8 +73,9 @@ class DueSet(msgspec.Struct, eq=False):
     """The calls that its code waits for."""
     tries: int = 0
     retry_at: Monotonic = Monotonic(0)
-    retried: Ssn | None = None
-    """Of a diverted set or rejected rows that are retried: their event on port `errors`."""
+    retried: tuple[Ssn, ...] = ()
+    """Of a diverted set or rejected rows that are retried: their event on port `errors`, and that of the rows that
+    somebody put in their place."""
     diverted: Finished | None = None
     """Of a set that failed for good and goes to port `errors`: its members."""
 

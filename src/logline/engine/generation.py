@@ -48,8 +48,8 @@ class SetGeneration:
             cause = "fired" if opened.cause is None or opened.cause == "parked" else opened.cause
             due = self.sets.add(serial, cause)
             due.answers = list(image.answers[serial]) if serial in image.answers else None
-            rows = next((m.ssn for m in opened.members if m.channel == again), None)
-            due.retried = retried.get(serial, rows)
+            rows = tuple(m.ssn for m in opened.members if m.channel == again)
+            due.retried = (retried[serial],) if serial in retried else rows
         self._failed = dict(image.failures)
 
     def rebuilt(self) -> None:

@@ -101,9 +101,9 @@ class Sealing:
         for produced in outputs:
             step.outputs.append(put(produced, serial))
         made = self._traces and any(produced.port in self._spec.traced_out for produced in outputs)
-        if due.retried is not None:  # whatever came of it: what failed again is a new error
+        if due.retried:  # whatever came of it: what failed again is a new error
             failed = any(produced.port == ERRORS for produced in outputs)
-            step.errors.resolved[due.retried] = "failed again" if failed else "retried"
+            step.errors.resolved.update(dict.fromkeys(due.retried, "failed again" if failed else "retried"))
         if due.diverted is not None and not self._has_its_rows(due.diverted):
             self._park(due, made=made)
             return

@@ -18,6 +18,7 @@ MOST = 12
 _WHY = {
     "source": "read from outside",
     "scope": "nothing is captured beyond",
+    "by hand": "rows given by hand",
     "expired": "beyond the retention",
     "sink": "written out",
     "open": "not taken yet, or in a set that is not done",

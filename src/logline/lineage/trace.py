@@ -26,9 +26,10 @@ from logline.lineage.view import Event, LogView, Port
 from logline.names import ERRORS, Called, Serial, Ssn
 
 Direction = Literal["backward", "forward"]
-End = Literal["source", "scope", "expired", "sink", "open", "nothing", "to"]
-"""Why a lineage does not go on: at a source; where nothing is captured; beyond the retention; at a sink; not taken
-or in a set that is not done; taken, and nothing came of it; at the port that was asked for."""
+End = Literal["source", "by hand", "scope", "expired", "sink", "open", "nothing", "to"]
+"""Why a lineage does not go on: at a source; at rows that somebody put in the place of an error's; where nothing is
+captured; beyond the retention; at a sink; not taken or in a set that is not done; taken, and nothing came of it; at
+the port that was asked for."""
 
 
 class Link(NamedTuple):
@@ -100,7 +101,10 @@ def _backward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
     if view.operator(instance).kind == "source":
         found.ends[event] = "source"
         return
-    inset = view.reader(instance).inset(header.serial) if header.serial else None
+    if not header.serial:
+        found.ends[event] = "by hand"
+        return
+    inset = view.reader(instance).inset(header.serial)
     if inset is None or port not in view.ports_enabled(instance).outputs:
         found.ends[event] = "expired" if _was_captured(view, event) else "scope"
         return

@@ -65,10 +65,11 @@ class _Memo:
     """What was worked out last. It is no part of what the operator is: a copy, here or in a worker, begins without,
     and the digest of the operator's code does not see it."""
 
-    __slots__ = ("times",)
+    __slots__ = ("said_late", "times")
 
     def __init__(self) -> None:
         self.times: _Times | None = None
+        self.said_late = False
 
     def __reduce__(self) -> tuple[type[_Memo], tuple[()]]:
         return _Memo, ()
@@ -144,6 +145,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
                 ctx.count("no_time", timeless)
             if acc.num_rows > timeless:
                 ctx.count("late", acc.num_rows - timeless)
+                self._say_late(acc.num_rows - timeless, ctx)
             yield Emit(acc, _LATE)
             return
         assert isinstance(inset, datetime)
@@ -154,6 +156,12 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
             bound = pa.repeat(pa.scalar(acc.axis.tick(instant), acc.axis.type), made.num_rows)
             made = made.add_column(position, name, bound)
         yield Emit(made)
+
+    def _say_late(self, rows: int, ctx: Context[None]) -> None:
+        """Once per life: a stream may have many. The counter `late` of the status has them all."""
+        if not self._memo.said_late:
+            self._memo.said_late = True
+            ctx.log.info("%d records are late: their windows are out. They are on port %r", rows, _LATE)
 
     def _times(self, batch: Batch) -> _Times:
         """Worked out once per event: `assign` asks first, `update` for each of its sets after it."""

@@ -9,7 +9,8 @@ import pytest
 from logline.engine.error_resolution import drop_step, on_its_way, retry_step
 from logline.engine.events import Output
 from logline.engine.image import Image
-from logline.engine.sets import Member, OpenSet, unassigned_id
+from logline.engine.results import Produced
+from logline.engine.sets import CARRIED, Answer, Member, OpenSet, unassigned_id
 from logline.engine.spec import InstanceSpec, again_channel
 from logline.engine.step import Step
 from logline.errors import LogError
@@ -49,6 +50,42 @@ def test_a_diverted_set_is_opened_anew_with_the_same_members(parked: Image) -> N
     assert on_its_way(parked, NAME, Ssn(1)) and not on_its_way(parked, NAME, Ssn(2))
     assert retry_step(parked, GATHERING, error(1, 7)).empty
     assert drop_step(parked, NAME, error(1, 7)).empty
+
+
+def test_a_diverted_set_takes_its_answers_along_unless_they_are_to_be_asked_again(parked: Image) -> None:
+    """R9: an answer is kept until its set is done, and a parked one is not."""
+    parked.answers[Serial(7)] = [Answer(Serial(7), 0, 4, "ask", "b", b"B"), Answer(Serial(7), 0, 1, "ask", "a", b"A")]
+    assert not retry_step(parked, GATHERING, error(1, 7), ask=True).sets.answers
+    parked.apply(retry_step(parked, GATHERING, error(1, 7)))
+    assert parked.answers == {
+        8: [Answer(Serial(8), 0, CARRIED, "ask", "a", b"A"), Answer(Serial(8), 0, CARRIED + 1, "ask", "b", b"B")]
+    }
+
+
+def test_rows_given_by_hand_are_an_event_that_the_set_has_beside_the_error() -> None:
+    image = Image(serial=Serial(4))
+    image.apply(Step(outputs=[error(1, 3)]))
+    rows = Produced(ERRORS, "rows", 2, 30)
+    step = retry_step(image, ONE_BY_ONE, error(1, 3), fixed=rows)
+    assert step.outputs == [Output(ERRORS, Ssn(2), "rows", 2, 30, 40, Serial(0))]
+    image.apply(step)
+    again = again_channel(NAME)
+    assert image.sets == {
+        Serial(5): OpenSet("hourly.errors:2", [Member(again, Ssn(1)), Member(again, Ssn(2))], "fired")
+    }
+    assert image.resolved == {}  # neither, before they have come out
+    assert on_its_way(image, NAME, Ssn(1)) and on_its_way(image, NAME, Ssn(2))
+    with pytest.raises(LogError, match="gathers events, and takes no rows"):
+        retry_step(image, GATHERING, error(9, 3), fixed=rows)
+
+
+def test_rows_given_after_the_end_come_after_the_mark(parked: Image) -> None:
+    end = [Output(port, Ssn(2), None, 0, 0, 10, Serial(0), "end") for port in PORTS]
+    parked.apply(Step(outputs=end, ended=True))
+    step = retry_step(parked, ONE_BY_ONE, error(1, 7), fixed=Produced(ERRORS, "rows", 2, 30))
+    assert [(o.port, o.ssn, o.kind) for o in step.outputs][1:] == [(ERRORS, 3, "reopened"), (ERRORS, 4, "event")]
+    parked.apply(step)
+    assert list(parked.sets) == [8] and parked.open_errors == 2
 
 
 def test_a_dropped_set_is_gone(parked: Image) -> None:

@@ -2,7 +2,7 @@
 obeys. Once a second the run writes its status into the log, for `logline status LOG`.
 
     tell_run(store, Stop())                             another process
-    tell_run(store, Retry("enrich.errors:3"))
+    tell_run(store, Retry(["enrich.errors:3"]))
 
 The commands are those of `RunCommand` (`runtime/messages/commands.py`). The run logs anything else as an error, and
 goes on. This works the same with every engine. A bell wakes the listener; one that was lost costs a second.
@@ -14,13 +14,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from logline.errors import BadName, LoglineError
 from logline.names import InstanceName
 from logline.runtime.control.engine import Engine
-from logline.runtime.control.error_resolution import What, resolve
+from logline.runtime.control.error_resolution import Request, resolve
+from logline.runtime.control.fixed_rows import Fixed
 from logline.runtime.lives.instances import Instance, find
 from logline.runtime.log.log_status import DRIVER, note_status
 from logline.runtime.messages.commands import RUN_COMMANDS, Drain, Drop, Restart, Retry, RunCommand, Stop
@@ -92,9 +93,10 @@ class RemoteControl:
             case Restart():
                 self._restart(command.operator)
             case Retry():
-                self._resolve(command.event, "retry")
+                fixed = None if command.rows is None else Fixed(command.rows, command.by)
+                self._resolve([Request("retry", event, command.ask, fixed) for event in command.events])
             case Drop():
-                self._resolve(command.event, "drop")
+                self._resolve([Request("drop", event) for event in command.events])
             case _:
                 assert_never(command)
 
@@ -107,15 +109,16 @@ class RemoteControl:
         logger.info("another process asks for a restart of %r", operator)
         self._engine.restart(instance, lambda: None)
 
-    def _resolve(self, event: str, what: What) -> None:
+    def _resolve(self, requests: Sequence[Request]) -> None:
+        what, names = requests[0].what, ", ".join(request.event for request in requests)
         try:
-            fenced = resolve(self._store, event, what)
+            done, fenced = resolve(self._store, requests)
             for instance in fenced:
                 self._engine.restart(instance, lambda: None)
-            if fenced:
-                logger.info("another process asks to %s %s", what, event)
+            if done:
+                logger.info("another process asks to %s %s", what, ", ".join(done))
         except LoglineError as error:
-            logger.warning("another process asks to %s %s: %s", what, event, error)
+            logger.warning("another process asks to %s %s: %s", what, names, error)
 
     def close(self) -> None:
         """Ends the listening when the run is over, and drops the commands that come too late."""

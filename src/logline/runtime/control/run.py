@@ -13,20 +13,21 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 
 import pyarrow as pa
 
-from logline.errors import BadName, LogError, PipelineFailed
+from logline.errors import BadName, LogError, OptionError, PipelineFailed
 from logline.graph.durations import duration
 from logline.graph.model import Graph
-from logline.graph.operator import Duration
+from logline.graph.operator import Duration, Tabular
 from logline.lineage.openlineage.settings import OpenLineage
 from logline.names import InstanceName, OperatorName, TargetName
 from logline.runtime.control.engine import Engine
-from logline.runtime.control.error_resolution import What, resolve, resolve_at_rest
+from logline.runtime.control.error_resolution import Request, chosen, parse_error, resolve, resolve_at_rest
 from logline.runtime.control.exporting import export
+from logline.runtime.control.fixed_rows import fixed_rows
 from logline.runtime.control.remote_control import RemoteControl
 from logline.runtime.lives.instances import Instance, find, of_operator
 from logline.runtime.log.log import Log, kept_writes
@@ -184,26 +185,41 @@ class Run:
         """The instance that a user names, `hourly` or `hourly/2`."""
         return find(self._instances, operator)
 
-    def retry(self, error: str) -> bool:
-        """Generates a diverted set, or rejected rows, once more: `run.retry("enrich.errors:3")`.
+    def retry(
+        self, errors: str | Iterable[str] | None = None, *, data: Tabular | None = None, ask: bool = False
+    ) -> list[str]:
+        """Generates diverted sets, or rejected rows, once more: `run.retry("enrich.errors:3")`, several of them, or
+        without a name all that wait. Returns the names of those that are retried now; others were before.
 
-        The operator begins a new life for it. If this run is over, the next run does it. Returns False if somebody
-        asked for it before.
+        `data` are rows to take instead of the error's, with the columns that the operator takes; the log says that
+        they were given by hand. What `ctx.call` was answered before is not asked again, unless `ask` says so.
+
+        The operators begin a new life for it. If this run is over, the next run does it.
         """
-        return self._resolve(error, "retry")
+        names = chosen(self.log.store, errors)
+        fixed = None
+        if data is not None:
+            if len(names) != 1 or not isinstance(errors, str):
+                raise OptionError(
+                    'retry(data=...) takes rows for one error: run.retry("enrich.errors:3", data=table)'
+                )
+            parse_error(self.log.store, errors)
+            fixed = fixed_rows(self.log.store, errors, data)
+        return self._resolve([Request("retry", name, ask, fixed) for name in names])
 
-    def drop(self, error: str) -> bool:
-        """Drops an event on a port `errors`, which the log keeps until then. False if that is done already."""
-        return self._resolve(error, "drop")
+    def drop(self, errors: str | Iterable[str] | None = None) -> list[str]:
+        """Drops events on ports `errors`, which the log keeps until then: one, several, or without a name all that
+        wait. Returns the names of those that are dropped now."""
+        return self._resolve([Request("drop", name) for name in chosen(self.log.store, errors)])
 
-    def _resolve(self, error: str, what: What) -> bool:
+    def _resolve(self, requests: Sequence[Request]) -> list[str]:
         store, engine = self.log.store, self._engine
         if engine is None or self._over.is_set():
-            return resolve_at_rest(store, error, what)
-        fenced = resolve(store, error, what)
+            return resolve_at_rest(store, requests)
+        done, fenced = resolve(store, requests)
         for instance in fenced:
             engine.restart(instance, lambda: None)
-        return bool(fenced)
+        return done
 
     def result(self, sink: str) -> pa.Table:
         """What a `collect()` sink has got so far, from all runs on this log and all processes; without columns before

@@ -241,11 +241,11 @@ class Life(LogLife):
         """The members' rows go with the error, so that it can be retried when they are collected."""
         assert self.phases is not None
         known = self.phases.sets[action.serial]
-        batches = []
-        for member in known.members:
-            batch = self.pick(member.channel, [member.ssn])[0].payload
-            own = self._connections[member.channel].sender == self.spec.name
-            batches.append(self.instance.payloads.rejected(batch) if own else batch)
+        payloads, members = self.instance.payloads, known.members
+        if self._connections[members[-1].channel].sender == self.spec.name:  # rows that were retried: the last count
+            batches = [payloads.rejected(self.pick(members[-1].channel, [members[-1].ssn])[0].payload)]
+        else:
+            batches = [self.pick(member.channel, [member.ssn])[0].payload for member in members]
         names = [str(own_id(member)) for member in known.members]
         output = self.instance.payloads.diverted(known.name(), batches, names, action.failure)
         self.phases.drop(action.serial)

@@ -13,26 +13,22 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from logline.engine.events import Output
 from logline.engine.spec import write_port
 from logline.errors import BadName, Collected, LogError
 from logline.graph.instances import expand
-from logline.graph.model import ERRORS_SCHEMA
 from logline.graph.record import graph_of, ids_in
 from logline.lineage import queries
 from logline.names import (
-    ERRORS,
     EventRange,
     InstanceName,
     LogId,
-    PortName,
     Ssn,
     TargetName,
-    event_name,
     parse_called,
     parse_events,
     port_name,
 )
+from logline.runtime.log.error_states import error_states, errors_table, rows_table
 from logline.store.address import find_store, no_log
 from logline.store.seam import Reader, Store
 from logline.store.tables import TABLES, record_in
@@ -155,23 +151,15 @@ class Log:
         """
         return queries.query(self.store, query)
 
-    def errors(self, operator: str | None = None) -> pa.Table:
-        """The events on ports `errors`: rejected rows and diverted sets, with the name of each event. What was
-        retried or dropped is not among them."""
-        record = record_in(self.store)
-        if operator is not None and operator not in record.operators:
-            raise BadName(f"there is no operator {operator!r}; there are {', '.join(record.operators)}")
-        names: list[str] = []
-        tables: list[pa.Table] = [ERRORS_SCHEMA.empty_table()]
-        for name, instance in expand(graph_of(record)).instances.items():
-            if operator not in (None, instance.operator) or ERRORS not in record.operators[instance.operator].outputs:
-                continue
-            reader = self.store.read(name)
-            resolved = reader.image().resolved
-            for event in (e for e in _stored(reader, ERRORS) if e.ssn not in resolved):
-                tables.append(pa.Table.from_batches([event.payload]))
-                names += [event_name(instance.called, ERRORS, event.ssn)] * event.rows
-        return pa.concat_tables(tables).add_column(0, "event", pa.array(names, pa.string()))
+    def errors(self, operator: str | None = None, *, rows: bool = False, settled: bool = False) -> pa.Table:
+        """The events on ports `errors`, dead letters: rejected rows and diverted sets, each with its name and state.
+
+        A state is `waiting` or `being retried`; with `settled` also `retried`, `failed again` or `dropped`, as far as
+        the log still has the event. `rows=True` gives the rows themselves, as the operator took them; the errors of
+        operators that take different columns are asked for one operator at a time.
+        """
+        found = list(error_states(self.store, operator, settled=settled))
+        return rows_table(found) if rows else errors_table(self.store, found)
 
     def versions(self, operator: str) -> pa.Table:
         """Which version of an operator's code made which of its events: a row per version and output port that it has
@@ -224,10 +212,6 @@ def kept_writes(store: Store, instances: Iterable[InstanceName], target: TargetN
         done = [Ssn(number) for number in range(1, image.written.get(target, 0) + 1)]
         batches += (write.payload for write in reader.pick(port, done))
     return pa.Table.from_batches(batches) if batches else pa.table({})
-
-
-def _stored(reader: Reader, port: PortName) -> list[Output]:
-    return [event for event in reader.pick(port, reader.stored(port)) if not event.mark]
 
 
 def _not_there(events: str, wanted: EventRange, reader: Reader) -> str:

@@ -52,16 +52,22 @@ class Restart(Message, frozen=True):
 
 
 class Retry(Message, frozen=True):
-    """Generate the input set of an error once more."""
+    """Generate the input sets of errors once more."""
 
-    event: str
-    """The name of the error: `enrich.errors:3`."""
+    events: list[str]
+    """The names of the errors: `enrich.errors:3`."""
+    ask: bool = False
+    """Ask again what was answered before, too."""
+    rows: bytes | None = None
+    """Rows to take instead of the error's, as an Arrow IPC stream; for one error."""
+    by: str = ""
+    """Who gave the rows, and when."""
 
 
 class Drop(Message, frozen=True):
-    """Let go of an error."""
+    """Let go of errors."""
 
-    event: str
+    events: list[str]
 
 
 WorkerCommand = Stop | Drain | Flush

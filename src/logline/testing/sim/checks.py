@@ -18,6 +18,7 @@ from logline.engine.moments import Moment, Wall
 from logline.engine.operating import OperatorMachine
 from logline.engine.sets import Member
 from logline.engine.spec import InstanceSpec, again_channel, write_port
+from logline.engine.step import Step
 from logline.graph.states import decode_state
 from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName, event_name, sender_of
 from logline.runtime.lives.instances import Instance
@@ -160,13 +161,17 @@ class Checks:
         if overdue and not wakes and not machine.outbox.blocked():
             raise Violation(f"OVERDUE {spec.name} {overdue}")
 
-    def resolved(self, name: InstanceName, ssn: Ssn, *, retried: bool, at_once: bool) -> None:
-        """An error was retried, or dropped. Of rejected rows that are on their way it may be asked again."""
+    def resolved(self, name: InstanceName, ssn: Ssn, step: Step, *, retried: bool) -> int:
+        """An error was retried, or dropped, by this step. Returns how many events it put in the place of its rows:
+        they are on their way too."""
         if (name, ssn) in self._dropped | self._retried:
             raise Violation(f"SETTLED {name}.errors:{ssn} twice")
         (self._retried if retried else self._dropped).add((name, ssn))
-        if at_once:
+        if ssn in step.errors.resolved:
             self.errors.discard((name, ssn))
+        given = [(name, output.ssn) for output in step.outputs if not output.mark]
+        self._retried.update(given)
+        return len(given)
 
     # ---- after a commit -------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class LineageChecks:
                 if row.mark:
                     continue
                 event = (name, port, ssn)
-                if port in spec.retain and spec.retain[port].target:
+                if port in spec.retain and spec.retain[port].target and image.segments:
                     self._at[event] = Moment(self._clock().monotonic, image.segments[max(image.segments)].at)
                 if row.serial and port in spec.traced_out:
                     self._look_at_set(event, row.serial)

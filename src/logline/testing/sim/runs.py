@@ -59,6 +59,7 @@ class Tally:
             f"drivers that died at a change {self.counts['died while it changed']}",
             f"runs caught up {self.counts['caught up']}, drivers died {self.counts['driver died']}",
             f"gathered rows let out {self.counts['flushed']}",
+            f"rows of errors replaced {self.counts['rows replaced']}",
             f"wall clock set back {self.counts['clock set back']}, forward {self.counts['clock set forward']}",
             "",
             f"{'killed at':<16} {'before':>8} {'after':>8}",

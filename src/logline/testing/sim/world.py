@@ -22,6 +22,7 @@ from logline.engine import stimuli as on
 from logline.engine.error_resolution import drop_step, retry_step
 from logline.engine.image import Image
 from logline.engine.moments import Moment, Monotonic, Wall
+from logline.engine.results import Produced
 from logline.engine.step import Step
 from logline.errors import Collected, LogError, LoglineError
 from logline.graph.model import Graph
@@ -448,19 +449,18 @@ class World:
 
     def _resolve_error(self, name: InstanceName, ssn: Ssn) -> None:
         """Somebody retries or drops an error, under a claim that fences the life; some are killed halfway. Now and
-        then they ask twice. The supervisor begins a new life.
-
-        They look before they claim, as `runtime/control/error_resolution.py` does, and most see that an error is on
-        its way already. If all of them claimed, a set that takes longer than they wait would never be done."""
+        then they ask twice, or give the rows anew, as they were. They look before they claim, as the runtime does: if
+        all of them claimed, a set that takes longer than they wait would never be done."""
         reader, retry = self.store.read(name), self.user.random() < 0.7
         spec = self.instances[name].spec
         try:
             (error,) = reader.pick(ERRORS, [ssn])
         except Collected:
             return  # retried before, and gone
+        rows = Produced(ERRORS, error.payload, error.rows, error.nbytes) if self.user.random() < 0.5 else None
 
         def change(image: Image) -> Step:
-            return retry_step(image, spec, error) if retry else drop_step(image, name, error)
+            return retry_step(image, spec, error, fixed=rows) if retry else drop_step(image, name, error)
 
         if self.user.random() < 0.9:
             try:
@@ -481,7 +481,7 @@ class World:
                 step.number = journal.image.commits + 1
                 journal.commit(step)
                 self.counts["retried" if retry else "dropped"] += 1
-                self.checks.resolved(name, ssn, retried=retry, at_once=ssn in step.errors.resolved)
+                self.counts["rows replaced"] += self.checks.resolved(name, ssn, step, retried=retry)
                 self.checks.after_commit(name)
         self.begin_again(name)
         if step.reopened and not self.store.read(name).image().ended:

@@ -88,7 +88,7 @@ def test_before_anything_is_put_out(key: str) -> None:
 def test_errors_with_their_names() -> None:
     log = picky(lineage=False)
     table = log.errors()
-    assert table.column_names[:3] == ["event", "operator", "inset"]
+    assert table.column_names[:3] == ["event", "state", "operator"]
     (row,) = table.to_pylist()
     assert (row["event"], row["operator"], row["events"], row["reason"]) == (
         "even.errors:1",
