@@ -50,6 +50,11 @@ class DefinitionError(LoglineError):
     """The pipeline as written can't run. It was refused before any data moved."""
 
 
+class NotYet(DefinitionError, AttributeError):
+    """A name that is planned and not there yet; the message says what to do today. An AttributeError too, so that
+    `hasattr` says no."""
+
+
 class BadName(DefinitionError):
     """A name that is malformed, unknown, ambiguous or taken."""
 

@@ -36,7 +36,9 @@ names = sorted(_PLACES, key=lambda name: (not name[0].isupper(), name))
 def __getattr__(name: str) -> Any:
     module = _PLACES.get(name)
     if module is None:
-        raise AttributeError(f"module 'logline' has no attribute {name!r}")
+        from logline.planned import missing
+
+        raise missing("ll", name, f"module 'logline' has no attribute {name!r}")
     if module == "logline":
         found: Any = importlib.import_module(f"logline.{name}")
     else:

@@ -71,6 +71,7 @@ from logline.operators import (
     Window,
     WindowAggregate,
 )
+from logline.planned import missing
 from logline.runtime.control import launch
 from logline.runtime.control.evolution import changes
 from logline.runtime.control.progress import follow
@@ -130,6 +131,11 @@ class Stream:
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name} {field.type}" for field in self.schema)
         return f"Stream({self.name!r}: {columns})"
+
+    if not TYPE_CHECKING:  # a type checker and an editor see what there is
+
+        def __getattr__(self, name):
+            raise missing("Stream", name, f"'Stream' object has no attribute {name!r}")
 
     # ---- operators ------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from logline.graph.connector import Guarantee, Sink
 from logline.graph.functions import check_takes
 from logline.graph.operator import Duration
 from logline.graph.secrets import Secret
+from logline.planned import missing
 
 if TYPE_CHECKING:
     from logline.connectors.parquet_sink import Compression, ParquetSink
@@ -213,3 +214,9 @@ def postgres(
     from logline.connectors.postgres_sink import PostgresSink
 
     return PostgresSink(dsn, table, mode, key, statement_timeout, lock_timeout)
+
+
+if not TYPE_CHECKING:  # a type checker and an editor see what there is
+
+    def __getattr__(name):
+        raise missing("ll.sinks", name, f"module {__name__!r} has no attribute {name!r}")

@@ -20,6 +20,7 @@ from logline.graph.functions import check_takes
 from logline.graph.operator import SchemaLike, Tabular, is_tabular
 from logline.graph.schemas import schema as read_schema
 from logline.graph.schemas import to_batches, to_table
+from logline.planned import missing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -176,3 +177,9 @@ def spark(frame: DataFrame) -> FrameSource:
     from logline.spark.source import FrameSource  # Spark is an extra
 
     return FrameSource(frame)
+
+
+if not TYPE_CHECKING:  # a type checker and an editor see what there is
+
+    def __getattr__(name):
+        raise missing("ll.sources", name, f"module {__name__!r} has no attribute {name!r}")

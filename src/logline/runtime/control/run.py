@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -24,6 +25,7 @@ from logline.graph.model import Graph
 from logline.graph.operator import Duration, Tabular
 from logline.lineage.openlineage.settings import OpenLineage
 from logline.names import InstanceName, OperatorName, TargetName
+from logline.planned import missing
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.error_resolution import Request, chosen, parse_error, resolve, resolve_at_rest
 from logline.runtime.control.exporting import export
@@ -106,6 +108,11 @@ class Run:
         self.stop()
         if kind is None and not self._raised:
             self._raise_failure()  # nobody has heard of it yet
+
+    if not TYPE_CHECKING:  # a type checker and an editor see what there is
+
+        def __getattr__(self, name):
+            raise missing("Run", name, f"'Run' object has no attribute {name!r}")
 
     def __repr__(self) -> str:
         return f"Run({self._graph.name!r}, {self.status().phase})"

@@ -1,0 +1,64 @@
+"""What is planned and not there yet: whoever asks for it is told what to do today.
+
+Nothing here is a public name: `dir()` and editors don't offer it, and `hasattr` says no.
+
+    >>> import logline as ll
+    >>> ll.sliding
+    Traceback (most recent call last):
+    ...
+    logline.errors.NotYet: ll.sliding is planned and not there yet: take ll.tumbling(size, on=...) and add up what a \
+longer window needs with a second window
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from logline.errors import NotYet
+
+_JOIN = "write an Operator with two input ports, as docs/examples.md (a join of two inputs) does, and p.operator()"
+_KEYED = (
+    "write an Operator whose assign() gives the key as the set's id, and apply() it (docs/operators.md); "
+    "State holds what is small and for all keys"
+)
+_READ = "write a Source, about twenty lines (docs/connectors.md), or read files with ll.sources.parquet, csv or json"
+_WRITE = "write a Sink (docs/connectors.md), or ll.sinks.call(fn, guarantee=...) with a function"
+
+PLANNED: Mapping[str, Mapping[str, str]] = {
+    "Stream": {
+        "join": _JOIN,
+        "lookup": "look up in a map_batches function, or call the service in map_rows; for a stream, " + _JOIN,
+        "stateful": _KEYED,
+        "dedup": _KEYED,
+        "top": "take window(...) with max or min, or an Operator of your own (docs/operators.md)",
+        "split": "take one filter(name, where) for each part",
+        "select": "take map_batches(name, lambda batch: batch.select([...])), or sql() for Spark SQL",
+        "flat_map_rows": "take map_batches with a function that makes more or fewer rows",
+        "explode": "take map_batches with pyarrow.compute.list_flatten and list_parent_indices",
+        "check_rows": "yield Reject(rows, reason) from an Operator, or raise in map_rows with on_error='divert'",
+    },
+    "ll": {
+        "sliding": "take ll.tumbling(size, on=...) and add up what a longer window needs with a second window",
+        "session_window": _KEYED,
+        "whole": "take ll.tumbling with a size that holds everything, and close=True",
+        "Aggregate": "write an Operator: update() adds, generate() gives the result (docs/operators.md)",
+        "table": _JOIN,
+        "autoscale": "there is one instance of each operator; concurrency= takes several input sets at once",
+        "Eventual": "leave policy= out: every operator is pessimistic",
+    },
+    "ll.sources": {
+        **dict.fromkeys(("postgres", "kafka", "nats", "redis", "delta", "http", "spark_stream"), _READ),
+        "iterable": "take ll.sources.batches(function): a function that makes the tables anew for each read",
+    },
+    "ll.sinks": dict.fromkeys(
+        ("kafka", "nats", "redis", "delta", "http", "csv", "json", "spark_table", "console"), _WRITE
+    ),
+    "Run": {"scale": "there is one instance of each operator; concurrency= takes several input sets at once"},
+}
+"""By owner and name: what to do today."""
+
+
+def missing(owner: str, name: str, said: str) -> AttributeError:
+    """The error for a name that is not there; `said` if it is not planned either."""
+    today = PLANNED[owner].get(name)
+    return AttributeError(said) if today is None else NotYet(f"{owner}.{name} is planned and not there yet: {today}")
