@@ -42,6 +42,7 @@ from logline.errors import BadName, DefinitionError, GraphError, LoglineError, O
 from logline.graph.connector import Sink, Source
 from logline.graph.drawing import draw_svg, draw_text
 from logline.graph.durations import keep as read_keep
+from logline.graph.functions import check_takes
 from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node, NodeOptions, Scope
 from logline.graph.operator import Duration, Operator, SchemaLike
 from logline.graph.options import (
@@ -59,8 +60,8 @@ from logline.graph.schemas import schema as read_schema
 from logline.graph.validate import check_declared, check_node, port_schema, validate
 from logline.names import ERRORS, IN, NAME_RULE, OUT, OperatorName, PortName, TargetName, may_name
 from logline.operators import (
+    AsyncMapFn,
     Filter,
-    MapBatches,
     MapFn,
     MapRows,
     Rebatch,
@@ -70,6 +71,8 @@ from logline.operators import (
     Where,
     Window,
     WindowAggregate,
+    map_batches,
+    waited_for,
 )
 from logline.planned import missing
 from logline.runtime.control import launch
@@ -140,16 +143,22 @@ class Stream:
     # ---- operators ------------------------------------------------------------------------------------
 
     def map_batches(
-        self, name: str, fn: MapFn, *, schema: SchemaLike | None = None, **options: Unpack[OperatorOptions]
+        self,
+        name: str,
+        fn: MapFn | AsyncMapFn,
+        *,
+        schema: SchemaLike | None = None,
+        **options: Unpack[RowOptions],
     ) -> Stream:
-        """Applies `fn` to each batch. It returns a table, several tables (each becomes an event), or None.
+        """Applies `fn`, a `def` or an `async def`, to each batch. It returns a table, several tables (each becomes an
+        event), or None.
 
         Without `schema=` this calls `fn` once with an empty batch, to see what it makes.
         """
-        op = _made(name, MapBatches, fn, self.schema if schema is None else _made(name, read_schema, schema))
-        if schema is None:
-            op = MapBatches(fn, probe(name, fn, self.schema))
-        return self._then(name, op, resolve(name, "operator", options))
+        resolved = resolve(name, "rows", options)
+        _made(name, check_takes, fn, "map_batches", "batch")
+        declared = probe(name, waited_for(fn), self.schema) if schema is None else _made(name, read_schema, schema)
+        return self._then(name, map_batches(fn, declared, resolved), resolved)
 
     def map_rows(self, name: str, fn: RowFn, *, schema: SchemaLike, **options: Unpack[RowOptions]) -> Stream:
         """Applies `fn(row, ctx)`, a `def` or an `async def`, to each row. It returns a row or None.

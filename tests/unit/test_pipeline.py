@@ -145,7 +145,9 @@ def test_map_rows_honours_rate_and_timeout_and_tries_each_row_by_itself() -> Non
     assert (options.concurrency, options.rate, options.timeout) == (50, "600/min", timedelta(seconds=5))
     assert options.retry is None
     assert options.on_error == "divert"
-    assert "only map_rows honours it" in refused(OptionError, orders.filter, "f", pc.field("amount") > 1, rate="1/s")
+    assert "use map_rows or map_batches" in refused(
+        OptionError, orders.filter, "f", pc.field("amount") > 1, rate="1/s"
+    )
 
 
 def test_windows_have_a_port_for_late_records() -> None:

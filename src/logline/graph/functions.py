@@ -31,3 +31,15 @@ def check_takes(fn: object, what: str, *arguments: str) -> None:
             f"{what} calls its function with ({', '.join(arguments)}), "
             f"and {name}{signature} can't be called so: {error}"
         ) from None
+
+
+def is_async_generator(fn: object) -> bool:
+    """Whether it is an `async def` that yields, or an object with such a `__call__`."""
+    call = getattr(fn, "__call__", None)  # noqa: B004 - that of an object
+    return inspect.isasyncgenfunction(fn) or inspect.isasyncgenfunction(call)
+
+
+def is_async_function(fn: object) -> bool:
+    """Whether it is an `async def`, or an object with such a `__call__`."""
+    call = getattr(fn, "__call__", None)  # noqa: B004 - that of an object
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(call) or is_async_generator(fn)

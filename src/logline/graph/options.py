@@ -23,7 +23,7 @@ from logline.graph.operator import Duration
 from logline.names import NAME_RULE, OperatorName, may_name
 
 Kind = Literal["source", "operator", "rows", "writer", "sink"]
-"""What takes options: `rows` is map_rows, `writer` an operator with targets."""
+"""What takes options: `rows` is map_rows or map_batches, `writer` an operator with targets."""
 Honoured = Literal["pessimistic"]
 """The policies that are honoured yet."""
 
@@ -63,7 +63,7 @@ class OperatorOptions(Options, total=False):
 
 
 class RowOptions(OperatorOptions, total=False):
-    """The options that `map_rows` takes."""
+    """The options that `map_rows` and `map_batches` take: they call a function, for a row or for a batch."""
 
     rate: str
     """At most so many calls: "600/min"."""
@@ -129,7 +129,7 @@ def _not_honoured(name: str, kind: Kind, option: str) -> OptionError:
     if (why := _WHY_NOT.get((kind, option))) is not None:
         return OptionError(f"operator {name!r}: option {option} is refused: {why}")
     if option in ("rate", "timeout"):
-        return OptionError(f"operator {name!r}: option {option} is not honoured yet here: only map_rows honours it")
+        return OptionError(f"operator {name!r}: option {option} is not honoured here: use map_rows or map_batches")
     honoured = _HONOURED[kind]
     close = get_close_matches(option, honoured, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(honoured))}"

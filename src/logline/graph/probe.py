@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from logline.errors import SchemaError, a_kind
-from logline.graph.operator import Batch, Tabular, is_tabular
+from logline.graph.operator import Batch, is_tabular
 from logline.graph.schemas import schema, to_table
 
 _REMEDY = "pass schema=, for example schema='id long, score double'"
 
 
-def probe(name: str, fn: Callable[[Batch], Tabular | Iterable[Tabular] | None], input: pa.Schema) -> pa.Schema:
+def probe(name: str, fn: Callable[[Batch], Any], input: pa.Schema) -> pa.Schema:
     """What `fn` makes of an empty batch of the schema `input`; a SchemaError asks for `schema=` instead."""
     batch = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in input], schema=input)
     try:
@@ -38,7 +38,17 @@ def probe(name: str, fn: Callable[[Batch], Tabular | Iterable[Tabular] | None], 
             "several of them, or None"
         )
     found = schema(to_table(made, f"{name}.out").schema)
+    if type(made).__module__.partition(".")[0] == "pandas":
+        found = _as_it_came(found, input)
     for field in found:
         if pt.is_null(field.type):
             raise SchemaError(f"operator {name!r}: the column {field.name!r} has no type when it is empty: {_REMEDY}")
     return found
+
+
+def _as_it_came(found: pa.Schema, input: pa.Schema) -> pa.Schema:
+    """A column of texts is one of objects in pandas, which has no type while it is empty: one that came in with the
+    same name is taken to be as it was."""
+    return pa.schema(
+        input.field(field.name) if pt.is_null(field.type) and field.name in input.names else field for field in found
+    )

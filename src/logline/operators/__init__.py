@@ -3,7 +3,8 @@
 from logline.operators.aggregates import Aggregates, Reduction
 from logline.operators.blocks import BlockAggregate
 from logline.operators.gathered import Gathered
-from logline.operators.mapping import Filter, MapBatches, MapFn, Union, Where
+from logline.operators.mapping import AsyncMapFn, Filter, MapBatches, MapFn, Union, Where
+from logline.operators.paced_mapping import PacedMapBatches, map_batches, waited_for
 from logline.operators.rebatch import Rebatch
 from logline.operators.row_answers import Row
 from logline.operators.rows import MapRows, RowFn
@@ -13,6 +14,7 @@ from logline.operators.windows import Events, Tumbling, Window, events, tumbling
 
 __all__ = [
     "Aggregates",
+    "AsyncMapFn",
     "BlockAggregate",
     "Events",
     "Filter",
@@ -20,6 +22,7 @@ __all__ = [
     "MapBatches",
     "MapFn",
     "MapRows",
+    "PacedMapBatches",
     "Rebatch",
     "Reduction",
     "Row",
@@ -32,5 +35,7 @@ __all__ = [
     "Window",
     "WindowAggregate",
     "events",
+    "map_batches",
     "tumbling",
+    "waited_for",
 ]

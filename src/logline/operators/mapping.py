@@ -8,8 +8,7 @@ Each event is an input set of its own; `generate` sees its batch.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -30,6 +29,7 @@ from logline.graph.operator import (
 from logline.operators.tables import columns_of, same_columns
 
 MapFn = Callable[[Batch], Tabular | Iterable[Tabular] | None]
+AsyncMapFn = Callable[[Batch], Awaitable[Tabular | Iterable[Tabular] | None] | AsyncIterable[Tabular]]
 Where: TypeAlias = "pc.Expression | Callable[[Batch], Any]"
 """A condition: an Arrow expression, or a function that makes a mask (Arrow, NumPy, a list of bools)."""
 
@@ -38,8 +38,6 @@ class MapBatches(BatchOperator):
     """Applies a function to each batch; every table it makes is an event of its own."""
 
     def __init__(self, fn: MapFn, schema: pa.Schema) -> None:
-        if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
-            raise OptionError("map_batches takes a plain def; for `async def` use map_rows or an Operator")
         check_takes(fn, "map_batches", "batch")
         self.fn = fn
         self.schema = schema
@@ -51,11 +49,7 @@ class MapBatches(BatchOperator):
         return {"out": self.schema}
 
     def each(self, batch: Batch) -> Iterable[Tabular]:
-        made: Any = self.fn(batch)
-        if made is None:
-            return ()
-        # A frame may be iterable too (by column): what is tabular is one table.
-        return (made,) if type(made) is pa.RecordBatch or is_tabular(made) else _tables(made)
+        return tables_of(self.fn(batch))
 
 
 class Filter(BatchOperator):
@@ -112,6 +106,14 @@ class Union(BatchOperator):
 
     def each(self, batch: Batch) -> Iterable[Tabular]:
         return (batch,)
+
+
+def tables_of(made: Any) -> Iterable[Tabular]:
+    """What the function of `map_batches` made: a table, several, or none."""
+    if made is None:
+        return ()
+    # A frame may be iterable too (by column): what is tabular is one table.
+    return (made,) if type(made) is pa.RecordBatch or is_tabular(made) else _tables(made)
 
 
 def _tables(made: Any) -> Iterator[Tabular]:

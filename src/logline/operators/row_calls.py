@@ -1,4 +1,5 @@
-"""How map_rows calls its function: so many at once, so many per minute, each with a time limit and retries.
+"""How map_rows and map_batches call their function: so many at once, so many per minute, each with a time limit and
+retries.
 
 Everything here lives on the event loop of one life: it is made when first needed and forgotten in `open`, so
 that the operator can be shipped.
@@ -14,6 +15,7 @@ from typing import Any
 
 from logline.errors import Abandoned, AnswerMismatch, EngineError, LogError, OptionError
 from logline.graph.durations import duration, shown
+from logline.graph.functions import is_async_function
 from logline.graph.model import Retry
 from logline.graph.operator import Context
 from logline.runtime.lives.daemon_threads import DaemonThreads
@@ -63,9 +65,7 @@ class Caller:
         self._timeout = timeout
         self._retry = retry
         self._wait = duration(retry.wait).total_seconds()
-        self._async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
-            getattr(fn, "__call__", None)  # noqa: B004 - an object whose __call__ is async
-        )
+        self._async = is_async_function(fn)
         self.open()
 
     def open(self) -> None:
@@ -87,7 +87,7 @@ class Caller:
         await self._slots.acquire()
         return Slot(self._slots)
 
-    async def ask(self, row: dict[str, Any], ctx: Context[Any], check: Callable[[object], Any]) -> Any:
+    async def ask(self, row: Any, ctx: Context[Any], check: Callable[[object], Any]) -> Any:
         """The function's answer, checked; tried again as `retry` says."""
         wait = self._wait
         for attempt in range(1, self._retry.attempts + 1):
@@ -107,7 +107,7 @@ class Caller:
             wait *= self._retry.factor
         raise AssertionError("the last try returns or raises")
 
-    async def _in_time(self, row: dict[str, Any], ctx: Context[Any]) -> Any:
+    async def _in_time(self, row: Any, ctx: Context[Any]) -> Any:
         if self._timeout is None:
             return await self._call(row, ctx)
         limit = asyncio.timeout(self._timeout.total_seconds())
@@ -128,12 +128,12 @@ class Caller:
         self._next = start + self._gap
         await asyncio.sleep(start - now)
 
-    async def _call(self, row: dict[str, Any], ctx: Context[Any]) -> Any:
+    async def _call(self, row: Any, ctx: Context[Any]) -> Any:
         if self._async:
             return await self._fn(row, ctx)
         # Always on a thread, also one at a time: the function may block, and its ctx.call must be able to.
         if self._threads is None:
-            self._threads = DaemonThreads(self._concurrency, "map_rows")
+            self._threads = DaemonThreads(self._concurrency, "calls")
         threads = self._threads
         try:
             answer = await asyncio.get_running_loop().run_in_executor(threads, self._fn, row, ctx)

@@ -74,7 +74,7 @@ def test_options_to_come_are_not_completed(kind: Any, option: str) -> None:
 
 def test_everything_that_makes_an_operator_takes_the_options_of_its_kind() -> None:
     wanted: dict[str, Any] = {"source": SourceOptions, "operator": WriterOptions, "apply": WriterOptions,
-                              "map_rows": RowOptions, "sink": SinkOptions}  # fmt: skip
+                              "map_rows": RowOptions, "map_batches": RowOptions, "sink": SinkOptions}  # fmt: skip
     found: dict[str, Any] = {}
     for owner in (ll.Pipeline, ll.Stream):
         for name, method in inspect.getmembers(owner, inspect.isfunction):
@@ -132,8 +132,8 @@ def test_an_unknown_option_gets_the_closest_name() -> None:
         ({"policy": "replay"}, "the policy 'replay' is not honoured yet"),
         ({"replicas": 2}, "more than one replica is not honoured yet"),
         ({"was": "no name"}, "'no name' is not a name"),
-        ({"rate": "10/s"}, "rate is not honoured yet here: only map_rows"),
-        ({"timeout": "1s"}, "timeout is not honoured yet here: only map_rows"),
+        ({"rate": "10/s"}, "rate is not honoured here: use map_rows or map_batches"),
+        ({"timeout": "1s"}, "timeout is not honoured here: use map_rows or map_batches"),
         ({"accept": "at_least_once"}, "accept is refused: it has no target"),
         ({"rows": 3}, "there is no option 'rows'"),
     ],

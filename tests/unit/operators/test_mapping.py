@@ -51,14 +51,6 @@ def test_what_is_no_table_is_refused_by_type():
             made(MapBatches(lambda b, given=given: given, IDS))  # type: ignore[misc]
 
 
-def test_a_coroutine_function_is_refused_at_definition():
-    async def fn(batch):
-        return batch
-
-    with pytest.raises(OptionError, match="plain def"):
-        MapBatches(fn, IDS)  # type: ignore[arg-type]
-
-
 def test_a_function_of_other_arguments_is_refused_at_definition():
     with pytest.raises(OptionError, match=r"map_batches calls its function with \(batch\), and <lambda>\(a, b\)"):
         MapBatches(lambda a, b: a, IDS)  # type: ignore[arg-type, misc]
