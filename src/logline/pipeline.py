@@ -75,7 +75,7 @@ from logline.operators import (
     waited_for,
 )
 from logline.planned import missing
-from logline.runtime.control import launch
+from logline.runtime.control import launch, loading
 from logline.runtime.control.evolution import changes
 from logline.runtime.control.progress import follow
 from logline.runtime.control.settings import Settings, check_settings
@@ -322,7 +322,8 @@ class Pipeline:
                 f"source {name!r}: {type(source).__name__} is not a Source: take one of logline.sources"
             )
         resolved = resolve(name, "source", {"rows": rows, "within": within, **options})
-        outputs = {OUT: getattr(source, "schema", pa.schema([]))}
+        declared = getattr(source, "schema", pa.schema([]))
+        outputs = {OUT: _made(name, read_schema, declared, what="source") if isinstance(declared, str) else declared}
         return self._commit(Node(OperatorName(name), source, None, (), outputs, {}, resolved), ())
 
     def operator(
@@ -496,6 +497,7 @@ class Pipeline:
         checked = check_settings(log, settings)
         graph = self.graph()
         validate(graph)
+        loading.refuse_start(self)
         if checked.engine == "spark":
             from logline.spark.session import check_pyspark
 
@@ -548,12 +550,12 @@ def _outputs(name: str, op: Operator[Any, Any], inputs: Mapping[str, Sequence[St
     return {**outputs, ERRORS: ERRORS_SCHEMA}
 
 
-def _made(name: str, make: Callable[..., M], *args: Any, **more: Any) -> M:
+def _made(name: str, make: Callable[..., M], *args: Any, what: str = "operator", **more: Any) -> M:
     """Calls `make`, and puts the operator's name before what it finds wrong."""
     try:
         return make(*args, **more)
     except LoglineError as error:
-        raise type(error)(f"operator {name!r}: {error}") from error
+        raise type(error)(f"{what} {name!r}: {error}") from error
 
 
 def _check_mapping(name: str, option: str, value: object, form: str) -> None:

@@ -156,3 +156,21 @@ def test_an_operator_is_made_anew_by_name_and_check_shows_the_plan(tmp_path: Pat
     assert any(log.rglob("store@2*"))
     alone = logline("run", "--fresh", path, "--log", log, "--engine", "inline")
     assert "--fresh: the log" in alone.stderr
+
+
+def test_a_file_that_starts_its_pipeline_is_not_run_by_a_check(tmp_path: Path) -> None:
+    """And `run` runs it once, on the log of the command line."""
+    path = write_sales(tmp_path)
+    text = path.read_text().replace('if __name__ == "__main__":\n    import sys\n\n    ', "try:\n    ")
+    line = text[: text.index("sales.run(")].count("\n") + 1
+    path.write_text(
+        text.replace("sales.run(sys.argv[1], ", 'sales.run("memory:own", ') + "except Exception:\n    pass\n"
+    )
+    checked = logline("check", path)
+    assert checked.returncode == 0, checked.stderr
+    assert f"{path}:{line} starts the pipeline when the file is loaded: it was not started" in checked.stderr
+    assert 'Put it under `if __name__ == "__main__":`' in checked.stderr
+    assert "exactly once" in checked.stdout and not (tmp_path / "out").exists()
+    ran = logline("run", path, "--log", tmp_path / "log", "--engine", "inline")
+    assert ran.returncode == 0, ran.stderr
+    assert pq.read_table(tmp_path / "out")["total"].to_pylist() == TOTALS

@@ -60,6 +60,7 @@ def _load(path: Path) -> types.ModuleType:
     import cloudpickle
 
     from logline.graph.authored import FILE_MODULE
+    from logline.runtime.control.loading import StartedWhileLoading, nothing_starts
 
     sys.path.insert(0, str(path.resolve().parent))
     spec = importlib.util.spec_from_file_location(FILE_MODULE, path.resolve())
@@ -67,7 +68,15 @@ def _load(path: Path) -> types.ModuleType:
         raise typer.BadParameter(f"{path} is not a Python file: its name ends in .py")
     module = sys.modules[FILE_MODULE] = importlib.util.module_from_spec(spec)
     cloudpickle.register_pickle_by_value(module)
-    _calling_user(lambda: spec.loader.exec_module(module), path)  # type: ignore[union-attr]
+    try:
+        with nothing_starts():
+            _calling_user(lambda: spec.loader.exec_module(module), path)  # type: ignore[union-attr]
+    except StartedWhileLoading as started:
+        where = [f.lineno for f in traceback.extract_tb(started.__traceback__) if _same(f.filename, path)]
+        complain(
+            f"{path}:{where[0]} starts the pipeline when the file is loaded: it was not started, and what comes "
+            'after that line did not run. Put it under `if __name__ == "__main__":`'
+        )
     return module
 
 

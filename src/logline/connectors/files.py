@@ -36,6 +36,8 @@ Stamp = tuple[int, int]
 class FileSource(Source):
     """The files of a path. A subclass says what a file looks like (`_look`, `_check_file`) and reads its rows."""
 
+    schema: pa.Schema
+
     reuses_memory = False
     grows = False
     in_turn = True  # an hour after the other, where the files are hours: interleaved, half of them would be late

@@ -37,7 +37,8 @@ class Source(ABC):
     [2, 3]
     """
 
-    schema: pa.Schema
+    schema: pa.Schema | str
+    """The columns of what it reads: a pyarrow.Schema, or Spark DDL as in "id long, name string"."""
     replayable: bool = True
     destructive: bool = False
     gather: bool = True

@@ -177,9 +177,10 @@ def _shared(graph: Graph) -> Iterator[LoglineError]:
 def _source(node: Node) -> Iterator[LoglineError]:
     if node.inputs:
         yield GraphError(f"source {node.name!r} has input ports: a source only reads from outside")
-    if not isinstance(getattr(node.source, "schema", None), pa.Schema):
+    if not isinstance(getattr(node.source, "schema", None), pa.Schema | str):
         yield SchemaError(
-            f"source {node.name!r}: {type(node.source).__name__} has no schema: set self.schema to a pyarrow.Schema"
+            f"source {node.name!r}: {type(node.source).__name__} has no schema: set self.schema to a pyarrow.Schema, "
+            "or to a text such as 'id long, name string'"
         )
     yield from _caught(check_shippable, node.name, node.source)
 
