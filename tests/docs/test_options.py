@@ -69,6 +69,8 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "ll.OpenLineage": ll.OpenLineage,
     "Run.wait": ll.Run.wait,
     "Run.stop": ll.Run.stop,
+    "Run.retry": ll.Run.retry,
+    "Run.drop": ll.Run.drop,
     "Stream.preview": ll.Stream.preview,
     "Pipeline.check": ll.Pipeline.check,
     "Pipeline.rerun": ll.Pipeline.rerun,
