@@ -40,4 +40,5 @@ from logline.runtime.log.log import Log as Log
 from logline.runtime.log.log import open_log as open_log
 from logline.runtime.status import OperatorStatus as OperatorStatus
 from logline.runtime.status import Status as Status
+from logline.runtime.status import TargetStatus as TargetStatus
 from logline.spark.session import session as session

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from tests.cli.harness import TOTALS, logline, started, write_sales
 from tests.waiting import PATIENCE, until
 
 import logline as ll
+from logline.cli.status import _text
 from logline.runtime.log.log_status import LogStatus, log_status
+from logline.runtime.status import OperatorStatus, TargetStatus
 
 
 def status(log: Path) -> dict[str, Any]:
@@ -72,6 +75,9 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Job]:
 def test_restart_and_stop(job: Job) -> None:
     found = status(job.log)
     assert (found["phase"], found["pid"]) == ("running", job.child.pid)
+    store = found["operators"]["store"]
+    assert (store["targets"], store["host"]) == ({"out": {"written": 2, "pending": 0}}, socket.gethostname())
+    assert len({one["pid"] for one in found["operators"].values()} - {None, job.child.pid}) == 4
     assert logline("restart", job.log, "blocks").returncode == 0
     until(lambda: look(job.log).operators["blocks"].restarts == 1)
     wrong = logline("restart", job.log, "nobody")
@@ -87,6 +93,21 @@ def test_restart_and_stop(job: Job) -> None:
     assert job.end() == 0
     assert status(job.log)["run"] is None
     assert job.finish() == TOTALS
+
+
+def test_a_status_in_text() -> None:
+    waits = "3 writes to target 'out' are not done"
+    store = OperatorStatus(taken=36, targets={"out": TargetStatus(33, 3)}, waits=waits, pid=22, host="here")
+    asking = OperatorStatus(taken=9, out=8, in_flight=1, rows=100, rows_answered=37)
+    found = LogStatus("sales", "draining", {"priced": asking, "store": store}, run="e97", pid=5)
+    assert _text(found).splitlines() == [
+        "sales: draining, run e97 in process 5",
+        "operator  in  out  lag  open sets  in flight  written  pending  restarts  errors     process",
+        "priced     9    8    0          0          1        0        0         0       0",
+        "store     36    0    0          0          0       33        3         0       0  22 on here",
+        "priced: 37 of 100 rows answered",
+        f"store waits: {waits}",
+    ]
 
 
 def test_drain(job: Job) -> None:

@@ -36,7 +36,8 @@ def status(
     logline status lmdb:sales.log --format json | jq .operators.hourly.lag
 
     in, out: events taken in and put out. lag: events that senders have logged and the operator has not taken.
-    The log may be run by another process, or by none.
+    written, pending: writes that are done, and that are logged and not done. errors: those that are open. Below the
+    table: rows answered within events, and what a drain waits for. The log may be run by another process, or by none.
     """
     from logline.runtime.log.log_status import log_status
 
@@ -67,11 +68,18 @@ def _json(found: LogStatus) -> str:
 
 
 def _text(found: LogStatus) -> str:
-    head = ["operator", "in", "out", "lag", "open sets", "in flight", "restarts", "errors"]
-    rows = (
-        [n, o.taken, o.out, o.lag, o.open_sets, o.in_flight, o.restarts, o.errors] for n, o in found.operators.items()
-    )
-    return f"{_headline(found)}\n{aligned(head, rows)}"
+    from logline.runtime.status import remarks
+
+    head = ["operator", "in", "out", "lag", "open sets", "in flight", "written", "pending", "restarts", "errors"]
+    rows = [
+        [n, o.taken, o.out, o.lag, o.open_sets, o.in_flight, o.written, o.pending, o.restarts, o.errors]
+        for n, o in found.operators.items()
+    ]
+    if any(o.pid for o in found.operators.values()):
+        head.append("process")
+        for row, o in zip(rows, found.operators.values(), strict=True):
+            row.append(f"{o.pid} on {o.host}" if o.pid else "")
+    return "\n".join([_headline(found), aligned(head, rows), *remarks(found.operators)])
 
 
 def _headline(found: LogStatus) -> str:

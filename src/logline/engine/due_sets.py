@@ -119,6 +119,10 @@ class DueSets:
         """The record of a set; None if it is logged, or was never due."""
         return self._sets.get(serial)
 
+    def at_work(self) -> list[DueSet]:
+        """Those that are not done yet, in the order in which they became due. Any thread may ask."""
+        return [due for due in list(self._sets.values()) if due.state != "done"]
+
     # ---- becoming due ---------------------------------------------------------------------------------
 
     def add(self, serial: Serial, cause: Cause) -> DueSet:

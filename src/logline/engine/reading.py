@@ -345,6 +345,10 @@ class SourceMachine(Machine):
     def quiet(self) -> bool:
         return super().quiet() and (self.caught_up or self.draining or not self.spec.stays_open)
 
+    def unconfirmed(self) -> list[PartitionName]:
+        """Partitions whose messages are being confirmed. Any thread may ask."""
+        return [name for name, known in list(self.partitions.items()) if known.confirming]
+
     def _busy(self) -> bool:
         reads = any(known.reading for known in self.partitions.values())
         confirms = any(known.confirming for known in self.partitions.values())

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pyarrow as pa
 
 from logline.engine.events import Position
-from logline.engine.spec import InstanceSpec
-from logline.names import ERRORS
+from logline.engine.spec import InstanceSpec, write_port
+from logline.graph.instances import Channel
+from logline.names import ERRORS, ChannelName
 from logline.store.seam import Store
 
 Phase = Literal["running", "draining", "stopped", "caught up", "finished", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStatus:
+    """How far one target of an operator is. A write is one event."""
+
+    written: int = 0
+    """Writes that are known to be done."""
+    pending: int = 0
+    """Writes that are logged and not known to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +36,7 @@ class OperatorStatus:
     out: int = 0
     """Events put out, over all ports."""
     lag: int = 0
-    """Events that its senders have logged and it has not taken."""
+    """Events that its senders have logged and it has not taken. The end of a stream is no event."""
     open_sets: int = 0
     in_flight: int = 0
     """Sets in generation."""
@@ -36,6 +47,41 @@ class OperatorStatus:
     """Events that were ever put there."""
     counters: Mapping[str, int | float] = field(default_factory=dict)
     """What the operator counted with `ctx.count`."""
+    targets: Mapping[str, TargetStatus] = field(default_factory=dict)
+    """By the name of the target: what is written, and what is not yet."""
+    rows: int = 0
+    """Rows of the events in generation, where each row has a call of its own (`map_rows`)."""
+    rows_answered: int = 0
+    """How many of these rows have their answer."""
+    waits: str = ""
+    """What a drain or a stop waits for here; empty if there is nothing, and while the run goes on."""
+    pid: int | None = None
+    """The process in which it lives; None if it has no life."""
+    host: str = ""
+    """The machine of that process."""
+
+    @property
+    def written(self) -> int:
+        """Writes that are known to be done, over all targets."""
+        return sum(target.written for target in self.targets.values())
+
+    @property
+    def pending(self) -> int:
+        """Writes that are logged and not known to be done, over all targets."""
+        return sum(target.pending for target in self.targets.values())
+
+    @property
+    def progress(self) -> str:
+        """How many rows of the events in generation are answered; empty if rows are not asked for one by one.
+
+        >>> OperatorStatus(in_flight=1, rows=100, rows_answered=37).progress
+        '37 of 100 rows'
+        """
+        return f"{self.rows_answered:,} of {self.rows:,} rows" if self.rows else ""
+
+    def without_life(self) -> OperatorStatus:
+        """The same of an operator that does not live: what only a life has is gone."""
+        return replace(self, in_flight=0, rows=0, rows_answered=0, waits="", pid=None, host="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,42 +109,74 @@ class Status:
         count = self.open_errors
         return f"{self.phase}, {count} error{'s'[: count != 1]} open" if count else self.phase
 
+    @property
+    def remarks(self) -> list[str]:
+        """What the numbers of a table do not say, a line each: rows within events, and what a drain waits for.
+
+        >>> Status("draining", {"store": OperatorStatus(waits="2 writes to 'out' are not done")}).remarks
+        ["store waits: 2 writes to 'out' are not done"]
+        """
+        return remarks(self.operators)
+
     def table(self) -> pa.Table:
         """The numbers as a table, one row per operator."""
-        columns = ("taken", "out", "lag", "open_sets", "in_flight", "restarts", "errors")
-        data: dict[str, list[object]] = {"operator": list(self.operators)}
+        columns = ["taken", "out", "lag", "open_sets", "in_flight", "rows_answered", "rows", "written", "pending"]
+        columns += ["restarts", "errors", "host"]
+        data: dict[str, object] = {"operator": list(self.operators)}
         data |= {c: [getattr(o, c) for o in self.operators.values()] for c in columns}
+        data["pid"] = pa.array([o.pid for o in self.operators.values()], pa.int64())
         return pa.table(data)
 
     def __str__(self) -> str:
-        head = f"{'operator':<20} {'in':>8} {'out':>8} {'lag':>6} {'open':>6} {'flight':>6} {'restarts':>8} "
-        head += f"{'errors':>6}"
+        head = f"{'operator':<20} {'in':>8} {'out':>8} {'lag':>6} {'open':>6} {'flight':>6} {'written':>8} "
+        head += f"{'pending':>8} {'restarts':>8} {'errors':>6}"
         lines = [f"pipeline {self.summary}" + (f": {self.error}" if self.error else "")]
         lines += [f"in Spark's UI: {self.ui}"] if self.ui else []
         lines.append(head)
         for name, o in self.operators.items():
             lines.append(
                 f"{name:<20} {o.taken:>8} {o.out:>8} {o.lag:>6} {o.open_sets:>6} "
-                f"{o.in_flight:>6} {o.restarts:>8} {o.errors:>6}"
+                f"{o.in_flight:>6} {o.written:>8} {o.pending:>8} {o.restarts:>8} {o.errors:>6}"
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.remarks])
+
+
+def remarks(operators: Mapping[str, OperatorStatus]) -> list[str]:
+    """What a table of these operators does not say; see `Status.remarks`."""
+    found = [f"{name}: {one.progress} answered" for name, one in operators.items() if one.progress]
+    for name, one in operators.items():
+        if len(one.targets) > 1:
+            found += [f"{name}.{t}: {s.written:,} written, {s.pending:,} pending" for t, s in one.targets.items()]
+    return found + [f"{name} waits: {one.waits}" for name, one in operators.items() if one.waits]
+
+
+def lag_behind(store: Store, channels: Iterable[Channel], positions: Mapping[ChannelName, Position]) -> int:
+    """Events that the senders of these channels have logged and that were not taken. Marks are no events: nobody has
+    to work on an end."""
+    lag = 0
+    for channel in channels:
+        at = positions.get(channel.name, Position())
+        lag += max(store.read(channel.sender).put_out(channel.out) - (at.ssn - at.marks), 0)
+    return lag
 
 
 def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> OperatorStatus:
     """What the log says of an instance that has no life, added to what `live` holds."""
     image = store.read(spec.name).image()
-    taken = lag = 0
-    for channel in spec.inputs:
-        at = image.positions.get(channel.name, Position())
-        taken += at.ssn - at.marks
-        lag += max(store.read(channel.sender).head(channel.out).last - at.ssn, 0)
+    positions = [image.positions.get(channel.name, Position()) for channel in spec.inputs]
     last = {port: image.head(port).last - image.marks for port in spec.ports}
+    targets = {}
+    for target in spec.targets:
+        # A life knows of a write before its journal does (R3).
+        done = max(image.written.get(target, 0), live.targets.get(str(target), TargetStatus()).written)
+        targets[str(target)] = TargetStatus(done, max(image.head(write_port(target)).last - done, 0))
     return replace(
         live,
-        taken=taken,
+        taken=sum(at.ssn - at.marks for at in positions),
         out=sum(last.values()),
-        lag=lag,
+        lag=lag_behind(store, spec.inputs, image.positions),
         open_sets=sum(opened.cause != "parked" for opened in image.sets.values()),
         errors=image.open_errors,
         errors_ever=last.get(ERRORS, 0),
+        targets=targets,
     )

@@ -42,6 +42,11 @@ class RowsReader(ABC):
             head.pinned = pins.of(rows, port)
             return head
 
+    def put_out(self, port: PortName) -> int:
+        """How many events the port has put out; marks are none."""
+        with self.look() as (rows, _):
+            return max(load.head(rows, port).last - load.journal_row(rows).marks, 0)
+
     def base(self, port: PortName) -> Ssn:
         """Where the committed head begins."""
         with self.look() as (rows, _):

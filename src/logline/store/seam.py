@@ -73,6 +73,9 @@ class Reader(Protocol):
 
     def head(self, port: PortName) -> Head: ...
 
+    def put_out(self, port: PortName) -> int:
+        """How many events the port has put out, collected ones too; marks are none (R11, R11')."""
+
     def base(self, port: PortName) -> Ssn:
         """The head's base alone: a head has as many pinned events as sets have members, and this is asked often."""
 

@@ -46,14 +46,16 @@ class Rates:
 
     def note(self, status: Status, now: float) -> dict[str, float]:
         """Adds this status, and returns the rates over the last seconds."""
-        counts = {name: _events(one) for name, one in status.operators.items()}
+        last = self._seen[-1][1] if self._seen else {}
+        # A life that begins anew counts from what is logged: a number may step back, a rate never does, and what is
+        # done again is not counted twice.
+        counts = {name: max(_events(one), last.get(name, 0)) for name, one in status.operators.items()}
         self._seen.append((now, counts))
         while now - self._seen[0][0] > SPAN and len(self._seen) > 2:
             self._seen.popleft()
         then, before = self._seen[0]
         passed = now - then
-        # A life that begins anew counts from what is logged: a number may step back, a rate never does.
-        return {n: max(c - before.get(n, 0), 0) / passed if passed > 0 else 0.0 for n, c in counts.items()}
+        return {n: (c - before.get(n, c)) / passed if passed > 0 else 0.0 for n, c in counts.items()}
 
 
 def _events(one: OperatorStatus) -> int:
@@ -119,8 +121,14 @@ def line(name: str, status: Status) -> str:
 
 
 def _operator(name: str, one: OperatorStatus) -> str:
-    parts = [(one.taken, "{} in"), (one.out, "{} out"), (one.lag, "lag {}"), (one.open_sets, "{} open sets")]
-    parts += [(one.restarts, "{} restarts"), (one.errors, "{} errors")]
+    parts: list[tuple[object, str]] = [
+        (one.taken, "{} in"),
+        (one.out, "{} out"),
+        (one.lag, "lag {}"),
+        (one.open_sets, "{} open sets"),
+    ]
+    parts += [(one.progress, "{} answered"), (one.pending, "{} writes pending")]
+    parts += [(one.restarts, "{} restarts"), (one.errors, "{} errors"), (one.waits, "waits: {}")]
     return f"{name} " + (", ".join(text.format(n) for n, text in parts if n) or "nothing yet")
 
 
@@ -129,15 +137,17 @@ def table(name: str, status: Status, rates: dict[str, float], seconds: float) ->
     from rich.markup import escape
     from rich.table import Table
 
+    said = [*map(escape, status.remarks), *([f"[red]{escape(status.error)}[/red]"] if status.error else [])]
     found = Table(
         title=f"[bold]{escape(name)}[/bold] {status.summary}, {seconds:.0f} s",
         title_justify="left",
-        caption=f"[red]{escape(status.error)}[/red]" if status.error else None,
+        caption="\n".join(said) or None,
+        caption_justify="left",
         box=None,
         pad_edge=False,
     )
     found.add_column("operator")
-    for column in ("in", "out", "events/s", "lag", "open sets", "in flight", "restarts", "errors"):
+    for column in ("in", "out", "events/s", "lag", "open sets", "in flight", "pending", "restarts", "errors"):
         found.add_column(column, justify="right")
     for operator, o in status.operators.items():
         rate = rates.get(operator, 0.0)
@@ -145,7 +155,7 @@ def table(name: str, status: Status, rates: dict[str, float], seconds: float) ->
             operator,
             *(f"{n:,}" for n in (o.taken, o.out)),
             f"{rate:,.0f}",
-            *(f"{n:,}" for n in (o.lag, o.open_sets, o.in_flight)),
+            *(f"{n:,}" for n in (o.lag, o.open_sets, o.in_flight, o.pending)),
             f"[yellow]{o.restarts}[/yellow]" if o.restarts else "0",
             f"[red]{o.errors:,}[/red]" if o.errors else "0",
         )

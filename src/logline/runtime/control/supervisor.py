@@ -28,7 +28,7 @@ from logline.runtime.lives.suspects import pardon
 from logline.runtime.lives.sweeping import sweep
 from logline.runtime.messages.commands import Drain, Flush, Stop, WorkerCommand
 from logline.runtime.messages.reports import LogLine, Report, Started, StatusReport
-from logline.runtime.status import OperatorStatus, Phase, Status
+from logline.runtime.status import OperatorStatus, Phase, Status, logged_status
 from logline.store.seam import Lease, Store
 
 logger = logging.getLogger("logline")
@@ -47,6 +47,11 @@ PATIENCE = 5.0
 def back_off(crashes: int) -> float:
     """Seconds to wait before the next life, after so many deaths in a row: the first two cost nothing."""
     return 0.0 if crashes < 3 else min(0.05 * 2 ** (crashes - 3), 2.5)
+
+
+def _logged(group: Group, store: Store) -> dict[str, OperatorStatus]:
+    """How far a group is before its first report: a run that goes on does not begin with nothing."""
+    return {one.called: logged_status(store, one.spec, OperatorStatus()) for one in group.instances.values()}
 
 
 @dataclass
@@ -112,7 +117,7 @@ class Supervisor:
         self._calm: list[Ssn] | None = None
         """The last events of all channels when all processes were quiet."""
         self._looked = time.monotonic()
-        self.workers = {group.name: Worker(group, host) for group, host in groups}
+        self.workers = {group.name: Worker(group, host, status=_logged(group, store)) for group, host in groups}
         self._stays_open = any(part.spec.stays_open for group, _ in groups for part in group.instances.values())
         """Whether the run ends when all that is there has gone through."""
         self._caught_up = False
@@ -166,8 +171,11 @@ class Supervisor:
         """The run at this moment; numbers are as old as the last report."""
         operators: dict[str, OperatorStatus] = {}
         for worker in self.workers.values():
+            lives = worker.tenant is not None and worker.begun
+            waits = "its process has not begun" if self.phase == "draining" and worker.over is None else ""
             for instance in worker.group.instances.values():
-                known = worker.status.get(instance.called, OperatorStatus())
+                known = worker.status[instance.called]
+                known = known if lives else replace(known.without_life(), waits=waits)
                 operators[instance.called] = replace(known, restarts=worker.restarts)
         return Status(self.phase, operators, str(self.error).splitlines()[0] if self.error else "", self._ui)
 
@@ -223,7 +231,7 @@ class Supervisor:
         worker.heard = time.monotonic()
         match report:
             case StatusReport():
-                worker.status = report.operators
+                worker.status = {**worker.status, **report.operators}  # a life that has just begun tells of none
                 worker.quiet = report.quiet
             case LogLine():
                 logging.getLogger(report.logger).log(report.level, "%s", report.text)

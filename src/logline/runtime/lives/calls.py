@@ -130,6 +130,18 @@ class SetCalls:
             self._pending.add(call)
             return answer
 
+    def rows_answered(self) -> int | None:
+        """How many rows have their answer, that of the first call made for each; None if no row has made a call."""
+        with self._lock:
+            if all(row < 0 for row, _ in (*self._asked, *self._answers)):
+                return None
+            return sum(row >= 0 and n == 0 for row, n in self._answers)
+
+    def unanswered(self) -> dict[Call, str]:
+        """Calls that were made and have no answer yet, with the function that was called."""
+        with self._lock:
+            return {call: fn for call, (fn, _) in self._asked.items() if call not in self._answers}
+
     def committed(self, answer: Answer) -> None:
         """The answer is durable."""
         with self._lock:

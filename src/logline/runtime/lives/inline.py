@@ -11,6 +11,7 @@ import asyncio
 import heapq
 import logging
 import os
+import socket
 import threading
 import time
 import traceback
@@ -433,5 +434,10 @@ class InlineEngine:
         return Status(self.phase, operators, str(self.error).splitlines()[0] if self.error else "")
 
     def _status_of(self, name: InstanceName, driver: LifeDriver[Life]) -> OperatorStatus:
-        live = OperatorStatus(restarts=self._restarts[name], counters=dict(self._counters[name]))
+        live = OperatorStatus(
+            restarts=self._restarts[name],
+            counters=dict(self._counters[name]),
+            pid=os.getpid(),
+            host=socket.gethostname(),
+        )
         return operator_status(driver, self.store, live)

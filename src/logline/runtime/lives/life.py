@@ -116,6 +116,8 @@ class Life(LogLife):
         self._at_source = self._closed = False
         self._watch = driver.read_waits
         self._opened: set[TargetName] = set()
+        self.applied: dict[TargetName, int] = {}
+        """The last write that each target has taken. The machine hears of it when a run of writes is through."""
         if instance.op is not None:
             op, name, state = instance.op, instance.operator, instance.op.State
             services = Services(
@@ -300,6 +302,7 @@ class Life(LogLife):
                 write(output.payload, output.ssn, action.write_id(output.ssn))
                 done = output.ssn
                 point(self.spec.name, "write.after")
+                self.applied[action.target] = done
                 if self.clock().monotonic >= until:
                     break
         except USER_ERRORS as error:

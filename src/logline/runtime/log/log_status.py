@@ -55,13 +55,13 @@ def log_status(store: Store) -> LogStatus:
     assert meta is not None
     noted = read_note(store, DRIVER, DRIVER_NOTES)
     holder = store.running()  # after the note: a run that ends in between has said so in it
-    known = {} if noted is None else noted.operators
+    lives = noted is not None and holder is not None and noted.run == holder.run
     expansion, every = expand(graph_of(meta.graph)), specs_of(meta.graph)
     specs = {name: every[name] for name in expansion.instances}
-    operators = {
-        str(node.called): logged_status(store, specs[name], known.get(node.called, OperatorStatus()))
-        for name, node in expansion.instances.items()
-    }
+    operators = {}
+    for name, node in expansion.instances.items():
+        known = (noted.operators if noted is not None else {}).get(node.called, OperatorStatus())
+        operators[str(node.called)] = logged_status(store, specs[name], known if lives else _at_rest(known))
     return LogStatus(
         meta.pipeline,
         _phase(store, specs, noted, None if holder is None else holder.run),
@@ -71,6 +71,11 @@ def log_status(store: Store) -> LogStatus:
         None if holder is None else holder.pid,
         None if noted is None else max(time.time() - noted.at, 0.0),
     )
+
+
+def _at_rest(known: OperatorStatus) -> OperatorStatus:
+    """What a note of an earlier run still says: how often it restarted, what it counted."""
+    return OperatorStatus(restarts=known.restarts, counters=known.counters)
 
 
 def _phase(
