@@ -173,3 +173,17 @@ class PipelineFailed(LoglineError):
         self.operator = operator
         self.event = event
         self.traceback = traceback
+
+    @classmethod
+    def of_engine(cls, error: BaseException) -> PipelineFailed:
+        """What ended a run and is no failure of an operator. What is wrong with the log (its disk is full, it is
+        gone, it is another one) is said in one line; anything else is a bug of Logline's, with its traceback."""
+        if isinstance(error, LogError):
+            return cls(str(error))
+        trace = "".join(traceback.format_exception(error))
+        return cls(f"the engine failed: {type(error).__name__}: {error}", traceback=trace)
+
+
+def reason_of(error: PipelineFailed | None) -> str:
+    """Why a run failed, in one line; empty if it has not."""
+    return str(error).splitlines()[0] if error is not None else ""

@@ -8,6 +8,7 @@ same is submitted again by the supervisor.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -21,7 +22,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
-from logline.errors import PipelineFailed
+from logline.errors import LogError, PipelineFailed
 from logline.graph.shipping import ship
 from logline.runtime.hosts.processes import outcome
 from logline.runtime.hosts.seam import Ended, Group, Hear
@@ -158,8 +159,9 @@ class SparkHost:
             self._bell.clear()
 
     def receive(self) -> None:
-        """Reads what the tasks have sent, and the statuses that they have written down."""
-        with self._hearing:
+        """Reads what the tasks have sent, and the statuses that they have written down. If the log is gone, there is
+        nothing to read: the supervisor ends the run."""
+        with self._hearing, contextlib.suppress(LogError):
             lines = self._box.receive()
             self._received += len(lines)
             for letter in LETTERS.understood(lines, "a Spark task"):
@@ -355,7 +357,8 @@ class SparkTenant:
 
     def _order(self, process: tuple[int, str]) -> None:
         self._ordered = process
-        self._host.orders(self._group.name).send(encode(KillProcess(*process)))
+        with contextlib.suppress(LogError):  # on a full disk, say: then Spark kills it
+            self._host.orders(self._group.name).send(encode(KillProcess(*process)))
 
     def close(self) -> None:
         """Cancels the job first, so that Spark does not bring the worker back. A life goes with its respawner."""

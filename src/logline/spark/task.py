@@ -39,7 +39,7 @@ from logline.runtime.messages.wire import NotAMessage, encode
 from logline.spark.fitness import unfit_for
 from logline.spark.respawn import can_fork, respawn
 from logline.spark.watchdog import watched
-from logline.store.address import find_store, no_log
+from logline.store.address import find_same
 from logline.store.lmdb.environment import started
 
 if TYPE_CHECKING:
@@ -145,9 +145,10 @@ def _missing(order: Order) -> Failed | None:
 
 def _not_hosted(order: Order, error: BaseException) -> Failed:
     """An end that names the group, the machine and the reason."""
-    what = str(error) if isinstance(error, LogError) else f"{type(error).__name__}: {error}"
+    known = isinstance(error, LogError)
+    what = str(error) if known else f"{type(error).__name__}: {error}"
     text = f"a Spark task on {socket.gethostname()} can't host {order.group}: {what}"
-    return Failed(text, traceback=traceback.format_exc())
+    return Failed(text, traceback="" if known else traceback.format_exc())
 
 
 def _live_on(order: Order, life: int) -> End:
@@ -179,7 +180,7 @@ def _live(order: Order, life: int, respawner: int | None = None, how: str = "") 
 
 def _one_life(order: Order, life: int, respawner: int | None, how: str) -> End:
     new_chance()
-    store = _open(order)
+    store = find_same(order.log, order.log_id)
     box = store.mail(REPORTS)
 
     def send(life: int, report: Started | LogLine) -> None:
@@ -210,20 +211,6 @@ def _one_life(order: Order, life: int, respawner: int | None, how: str) -> End:
         obey=lambda engine: _obey(store, order.group, engine),
         task=task,
     )
-
-
-def _open(order: Order) -> Store:
-    """The driver's log. Makes none: where the driver's is not to be seen, an empty one would be worked on."""
-    store = find_store(order.log)
-    if store is None:
-        raise no_log(order.log)
-    if store.log_id != order.log_id:
-        raise LogError(
-            f"the log that this task finds at the address of the driver's is another one ({store.log_id}, not "
-            f"{order.log_id}): somebody has put it there, or the task is on another machine. Bring the log back, or "
-            "start the pipeline again to run it on this one"
-        )
-    return store
 
 
 def _last_status(store: Store, group: str, tell: Callable[[LogLine], None]) -> GroupStatus | None:

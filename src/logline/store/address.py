@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Literal
 
 from logline.errors import LogError, OptionError, a_kind
+from logline.names import LogId
 from logline.store.memory import find_memory, memory_names, open_memory
 from logline.store.seam import Reach, Store
 
@@ -44,6 +45,21 @@ def find_store(url: str) -> Store | None:
     from logline.store.lmdb.folder import LmdbStore, is_log
 
     return LmdbStore(Path(place), create=False) if is_log(Path(place)) else None
+
+
+def find_same(url: str, log_id: LogId) -> Store:
+    """The log that another process of the same run has opened. Makes none: where that one is not to be seen, an empty
+    one would be worked on."""
+    store = find_store(url)
+    if store is None:
+        raise no_log(url)
+    if store.log_id != log_id:
+        raise LogError(
+            f"the log that is found at the address of the driver's is another one ({store.log_id}, not {log_id}): "
+            "somebody has put it there, or this is another machine. Bring the log back, or start the pipeline again "
+            "to run it on this one"
+        )
+    return store
 
 
 def reach_of(url: str | None) -> Reach:

@@ -124,7 +124,7 @@ def processes(
     graph: Graph, instances: Mapping[InstanceName, Instance], store: Store, log: str, lease: Lease
 ) -> Engine:
     """One process per operator; operators with the same `group=` share one."""
-    host = ProcessHost(log)
+    host = ProcessHost(log, store.log_id)
     return Supervisor(on_hosts(group(graph), instances, host, ThreadHost(store)), store, lease, host.close)
 
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from logline.errors import BadName, LoglineError
+from logline.errors import BadName, LogError, LoglineError
 from logline.names import InstanceName
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.error_resolution import Request, resolve
@@ -59,7 +59,9 @@ class RemoteControl:
             try:
                 for command in RUN_COMMANDS.understood(self._box.receive(), "another process"):
                     self._obey(command)
-            except Exception as error:  # a full disk, a folder that is gone: the engine sees to those
+            except LogError:
+                pass  # a full disk, a folder that is gone: the engine sees to those
+            except Exception as error:
                 self._complain(error)
             if time.monotonic() - self._noted >= LOOK:
                 self._note()
@@ -72,8 +74,8 @@ class RemoteControl:
         try:
             if lease is not None and lease.held():  # one that was taken over has nothing to say any more
                 note_status(self._store, lease.run, os.getpid(), self._engine.status())
-        except OSError:
-            pass  # a full disk is the business of those who have to write
+        except (OSError, LogError):
+            pass  # a full disk, a log that is gone: the business of those who have to write
         except Exception as error:
             self._complain(error)
 

@@ -9,6 +9,7 @@ Leaving the `with` stops the pipeline; its log stays, and another run on the log
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from logline.errors import BadName, LogError, OptionError, PipelineFailed
+from logline.errors import BadName, LogError, OptionError, PipelineFailed, reason_of
 from logline.graph.durations import duration
 from logline.graph.model import Graph
 from logline.graph.operator import Duration, Tabular
@@ -66,6 +67,8 @@ class Run:
         self._openlineage = openlineage
         self._over = threading.Event()
         self._raised = False
+        self._last: Status | None = None
+        """How it was when it was over."""
         if engine is None:
             self._over.set()
         else:
@@ -91,12 +94,14 @@ class Run:
         except BaseException as error:
             engine.phase = "failed"
             if engine.error is None:
-                engine.error = PipelineFailed(f"the engine failed: {error}", traceback=traceback.format_exc())
+                engine.error = PipelineFailed.of_engine(error)
         finally:
             if engine.lease is not None:
                 closing.append(engine.lease.release)
             for close in closing:
                 _call(close)
+            with contextlib.suppress(LogError):  # the log may be the reason for the end
+                self._last = engine.status()
             self._over.set()
 
     def __enter__(self) -> Run:
@@ -146,9 +151,15 @@ class Run:
             raise self._engine.error
 
     def status(self) -> Status:
-        """How the run is at this moment: its phase, and for each operator how far it is."""
+        """How the run is at this moment: its phase, and for each operator how far it is. Of a run that is over and
+        whose log is gone: how it was at its end."""
         if self._engine is not None:
-            return self._engine.status()
+            try:
+                return self._engine.status()
+            except LogError:
+                if self._last is None:
+                    return Status(self._engine.phase, {}, reason_of(self._engine.error))
+                return self._last
         store = self.log.store
         operators = {str(p.called): logged_status(store, p.spec, OperatorStatus()) for p in self._instances.values()}
         return Status("finished", operators)

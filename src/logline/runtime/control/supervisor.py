@@ -14,12 +14,11 @@ import math
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
-from logline.errors import PipelineFailed
+from logline.errors import PipelineFailed, reason_of
 from logline.names import InstanceName, Ssn
 from logline.runtime.control.catching_up import all_taken
 from logline.runtime.hosts.seam import Ended, Group, Host, Tenant
@@ -177,7 +176,7 @@ class Supervisor:
                 known = worker.status[instance.called]
                 known = known if lives else replace(known.without_life(), waits=waits)
                 operators[instance.called] = replace(known, restarts=worker.restarts)
-        return Status(self.phase, operators, str(self.error).splitlines()[0] if self.error else "", self._ui)
+        return Status(self.phase, operators, reason_of(self.error), self._ui)
 
     # ---- the loop -------------------------------------------------------------------------------------
 
@@ -194,9 +193,7 @@ class Supervisor:
         except BaseException as error:
             self.phase = "failed"
             if self.error is None:
-                self.error = PipelineFailed(
-                    f"the engine failed: {type(error).__name__}: {error}", traceback=traceback.format_exc()
-                )
+                self.error = PipelineFailed.of_engine(error)
         finally:
             try:
                 self._close_tenants()

@@ -24,20 +24,27 @@ def serve(commands: int, reports: int) -> None:
     """Runs one group until it is over, then ends the process."""
     speaker = Speaker(reports)
     heard = listen(commands)
+    from logline.runtime.messages.reports import Failed
+
     first = next(heard, None)
     if first is None:
         return
     try:
         begin = BEGIN.decode(first)
     except NotAMessage as error:
-        from logline.runtime.messages.reports import Failed
-
         speaker.say(Failed(f"a worker process can't begin: what it was sent is {error}"))
         raise
     sys.path[:] = begin.path
     sys.argv[:] = begin.argv
+    from logline.errors import LogError
     from logline.runtime.hosts.worker import obey_line, work
-    from logline.store.address import open_store
+    from logline.store.address import find_same
+
+    try:
+        store = find_same(begin.log, begin.log_id)
+    except LogError as error:
+        speaker.say(Failed(str(error)))
+        return
 
     def obey(engine: InlineEngine) -> Callable[[], None]:
         def hear() -> None:
@@ -51,7 +58,7 @@ def serve(commands: int, reports: int) -> None:
     end = work(
         begin.group,
         begin.instances,
-        open_store(begin.log),
+        store,
         level=begin.level,
         armed=begin.faults,
         life=begin.life,

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from logline.graph.shipping import ship
+from logline.names import LogId
 from logline.runtime.hosts.pipes import Speaker, listen
 from logline.runtime.hosts.seam import Ended, Group, Hear
 from logline.runtime.messages.commands import Begin, WorkerCommand
@@ -38,9 +39,10 @@ class ProcessHost:
 
     patient = False
 
-    def __init__(self, log: str) -> None:
-        """`log` is the address of the log, as any process understands it."""
+    def __init__(self, log: str, log_id: LogId) -> None:
+        """`log` is the address of the log, as any process understands it; `log_id` is which one that is."""
         self._log = log
+        self._log_id = log_id
         self._line: _ForkLine | None = None
 
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> ProcessTenant:
@@ -49,6 +51,7 @@ class ProcessHost:
             path=list(sys.path),
             argv=list(sys.argv),
             log=self._log,
+            log_id=self._log_id,
             level=logger.getEffectiveLevel(),
             group=group.name,
             faults=os.environ.get("LOGLINE_FAULT", ""),

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn, assert_never
 
+from logline.errors import LogError
 from logline.runtime.lives.inline import InlineEngine
 from logline.runtime.messages.commands import WORKER_COMMANDS, Drain, Flush, Stop, WorkerCommand
 from logline.runtime.messages.notes import GroupStatus, TaskLife
@@ -57,7 +58,8 @@ class _Forward(logging.Handler):
         except Exception:
             self.handleError(record)  # as every handler: a format that does not fit is no failure of the operator
             return
-        self._say(LogLine(record.name, record.levelno, text))
+        with contextlib.suppress(LogError):  # a line that finds no room in a mailbox is no failure of the operator
+            self._say(LogLine(record.name, record.levelno, text))
 
 
 class Heartbeat:

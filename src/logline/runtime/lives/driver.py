@@ -15,7 +15,6 @@ answer that has to be durable, and the driver goes on with the same life until i
 
 from __future__ import annotations
 
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,8 +64,8 @@ class Returned(on.Stimulus):
 
     action: do.Action
     outcome: Sequence[on.Stimulus] = ()
-    error: str = ""
-    """The traceback, if Logline itself failed there."""
+    error: BaseException | None = None
+    """What was raised, if Logline itself failed there, or the log did."""
 
 
 class Hooks:
@@ -205,8 +204,8 @@ class LifeDriver(Generic[L]):
             elif isinstance(stimulus.action, do.WriteOut):
                 self._write_returned()
             if self.over is None:
-                if stimulus.error:
-                    raise EngineError(stimulus.error)
+                if stimulus.error is not None:
+                    raise stimulus.error
                 self.stimuli.extend(stimulus.outcome)
         elif self.over is None:
             self.stimuli.append(stimulus)
@@ -281,8 +280,8 @@ class LifeDriver(Generic[L]):
         """On another thread; a life that is over begins nothing more."""
         try:
             returned = Returned(action, self.hooks.execute(self, action) if self.over is None else ())
-        except BaseException:
-            returned = Returned(action, error=traceback.format_exc())
+        except BaseException as error:
+            returned = Returned(action, error=error)
         self.hooks.post(self, returned)
 
     def when_claimed(self, call: Callable[[], None]) -> None:

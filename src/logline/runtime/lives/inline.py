@@ -14,7 +14,6 @@ import os
 import socket
 import threading
 import time
-import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,7 +24,7 @@ from logline.engine import stimuli as on
 from logline.engine.moments import Monotonic
 from logline.engine.phases import USER_ERRORS, failure_of
 from logline.engine.spec import InstanceSpec
-from logline.errors import PipelineFailed
+from logline.errors import PipelineFailed, reason_of
 from logline.names import InstanceName
 from logline.runtime.lives.arrivals import Arrivals
 from logline.runtime.lives.copies import Pristine
@@ -191,7 +190,7 @@ class InlineEngine:
         except BaseException as error:
             self.phase = "failed"
             if self.error is None:
-                self.error = PipelineFailed(f"the engine failed: {error}", traceback=traceback.format_exc())
+                self.error = PipelineFailed.of_engine(error)
         finally:
             self._close()
 
@@ -237,6 +236,7 @@ class InlineEngine:
             call()
         if now >= self._looked + POLL:
             self._looked = now
+            self._look_at_lease()
             for driver in self.drivers.values():
                 if driver.over is None:
                     self._keep_bell(driver)
@@ -258,9 +258,7 @@ class InlineEngine:
             self._commands.popleft()()
 
     def _when_idle(self) -> None:
-        if self.lease is not None and not self.lease.held():
-            logger.warning("another run has taken the log over: this one ends")
-            self._abandon()
+        self._look_at_lease()
         if self._whole and self.drained():
             catching_up = self.phase == "running" and self._told is None
             if catching_up and gathers(self.store, self.drivers):
@@ -268,6 +266,12 @@ class InlineEngine:
                 return
             self._caught_up = catching_up
             self.command("stop")
+
+    def _look_at_lease(self) -> None:
+        """Ends the run if it has lost the log to another one. Raises LogError if the log itself is gone."""
+        if self.lease is not None and not self.lease.held():
+            logger.warning("another run has taken the log over: this one ends")
+            self._abandon()
 
     def at(self, when: Monotonic, call: Callable[[], None]) -> None:
         """Calls it at that time."""
@@ -431,7 +435,7 @@ class InlineEngine:
     def status(self) -> Status:
         """The run at this moment; numbers of a running pipeline may be a moment old."""
         operators = {self._called[name]: self._status_of(name, driver) for name, driver in self.drivers.items()}
-        return Status(self.phase, operators, str(self.error).splitlines()[0] if self.error else "")
+        return Status(self.phase, operators, reason_of(self.error))
 
     def _status_of(self, name: InstanceName, driver: LifeDriver[Life]) -> OperatorStatus:
         live = OperatorStatus(

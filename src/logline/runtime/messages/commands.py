@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from logline.names import OperatorName
+from logline.names import LogId, OperatorName
 from logline.runtime.messages.wire import Decoder, Message
 
 
@@ -15,6 +15,8 @@ class Begin(Message, frozen=True):
     argv: list[str]
     log: str
     """The address of the log."""
+    log_id: LogId
+    """Which log that is: another one may be there by now."""
     level: int
     """The driver's level of logging."""
     group: str

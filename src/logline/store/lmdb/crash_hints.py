@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from logline.store.lmdb.files import room_for
+
 
 class FileCrashHint:
     """The hint of one instance. The file is opened once and written in place: only its first line counts, the rest is
@@ -16,10 +18,11 @@ class FileCrashHint:
 
     def write(self, text: str) -> None:
         """Replaces the hint with one system call, without an fsync."""
-        if self._file is None:
-            self._path.parent.mkdir(exist_ok=True, mode=0o700)
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
-        os.pwrite(self._file, f"{text}\n".encode(), 0)
+        with room_for(self._path):
+            if self._file is None:
+                self._path.parent.mkdir(exist_ok=True, mode=0o700)
+                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+            os.pwrite(self._file, f"{text}\n".encode(), 0)
 
     def read(self) -> str:
         """The hint that was written last; an empty text if there is none."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import threading
 import uuid
@@ -31,7 +30,9 @@ from logline.store.lmdb.bells import Bells, BellSocket, clear
 from logline.store.lmdb.compaction import compact
 from logline.store.lmdb.crash_hints import FileCrashHint
 from logline.store.lmdb.environment import Environment, acquire, release
+from logline.store.lmdb.files import NO_ROOM, LogFull, read_json, read_passing, write_aside, write_passing
 from logline.store.lmdb.folders import make_folder, sync_folder
+from logline.store.lmdb.identity import LogIdentity
 from logline.store.lmdb.journal import LmdbJournal, LmdbReader
 from logline.store.lmdb.mail import FileMailbox
 from logline.store.seam import Compacted, Holder, Meta, StoreTraits, Worth
@@ -46,31 +47,6 @@ def boot_id() -> str:
     return ""
 
 
-def write_aside(path: Path, value: Mapping[str, Any] | bytes, *, sync: bool = True) -> None:
-    """Writes JSON, or bytes as they are, to a file beside and renames it: a reader sees the old file or the new one,
-    never half of one."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    with aside.open("wb") as file:
-        file.write(value if isinstance(value, bytes) else json.dumps(value).encode())
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    aside.replace(path)
-    if sync:
-        sync_folder(path.parent)
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A file's content, None if there is no such file."""
-    try:
-        found: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise LogError(f"the log is damaged: {path} is not what was written ({error})") from error
-    return found
-
-
 def is_log(folder: Path) -> bool:
     """Whether there is a log in that folder."""
     with _usable(folder):
@@ -83,6 +59,8 @@ def _usable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in NO_ROOM:
+            raise LogFull.at(folder, error.strerror) from error
         where = "" if error.filename in (None, str(folder)) else f" at {error.filename}"
         raise LogError(
             f"the log can't be in {folder} ({error.strerror or error}{where}): "
@@ -94,31 +72,39 @@ class LmdbLease:
     """The right to run the pipeline: `lease.json` names the holder, and a lock that the kernel lets go when its
     process dies says whether it lives. Each run has a lock of its own, so that a takeover has one at once."""
 
-    def __init__(self, folder: Path, run: str, *, takeover: bool) -> None:
+    def __init__(self, folder: Path, run: str, identity: LogIdentity, *, takeover: bool) -> None:
         self._note = folder / "lease.json"
         self.run = run
+        self._identity = identity
         self._path = folder / f"lease.{run}"
+        self._file: int | None = None
         with _turn(folder / "lease"):
-            holder = read_json(self._note)
+            holder = read_passing(self._note)
             if holder is not None and not takeover and _locked(folder / f"lease.{holder['run']}"):
                 raise LogInUse(f"the log {folder} is in use by run {holder['run']} (process {holder['pid']})")
             if holder is not None:
                 _say_taken(folder / f"lease.{holder['run']}", run)
-            self._file: int | None = own(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            write_aside(self._note, {"run": run, "pid": os.getpid()})
+            try:
+                self._file = own(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+                write_aside(self._note, {"run": run, "pid": os.getpid()})
+            except BaseException:  # on a full disk, say
+                self._path.unlink(missing_ok=True)
+                self._let_go()
+                raise
             for stale in folder.glob("lease.*"):
                 if stale not in (self._note, self._path) and not _locked(stale):
                     stale.unlink(missing_ok=True)
             _clear_away(folder)
 
     def held(self) -> bool:
-        """Whether no other run has taken it. LogError if there is no log any more."""
+        """Whether no other run has taken it. LogError if there is no such log any more."""
         if self._file is None:
             return False
-        holder = read_json(self._note)
+        self._identity.check()
+        holder = read_passing(self._note)
         if holder is None and not os.fstat(self._file).st_size:
-            raise LogError(f"the log is gone: somebody has removed {self._note.parent} while a run used it")
+            raise self._identity.gone()  # it is being removed, and this file was the first to go
         return (holder or {}).get("run") == self.run
 
     def release(self) -> None:
@@ -126,14 +112,17 @@ class LmdbLease:
         if self._file is None:
             return
         try:
+            self._identity.check()
             with contextlib.suppress(FileNotFoundError), _turn(self._note.with_name("lease")):
-                if (read_json(self._note) or {}).get("run") == self.run:
+                if (read_passing(self._note) or {}).get("run") == self.run:
                     self._note.unlink(missing_ok=True)
                 self._path.unlink(missing_ok=True)
                 self._let_go()
                 _clear_away(self._note.parent)
+        except LogError:
+            pass  # the log is gone, and what is there now has another lease
         finally:
-            self._let_go()  # also of a log that is gone
+            self._let_go()
 
     def _let_go(self) -> None:
         if self._file is not None:
@@ -171,9 +160,9 @@ def _turn(path: Path) -> Iterator[None]:
 
 
 def _locked(path: Path) -> bool:
-    """Whether a living process holds this lock."""
+    """Whether a living process holds this lock. Who may only read can ask, too."""
     try:
-        file = os.open(path, os.O_RDWR)
+        file = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
@@ -202,6 +191,7 @@ class LmdbStore:
                 f"the log in {folder} was made with durability={about['durability']!r} and can't be changed to "
                 f"{durability!r}: say durability={about['durability']!r}, or begin with a fresh log"
             )
+        self._identity = LogIdentity(self.folder)
         self.log_id = LogId(about["log_id"])
         self.durability: Durability = about["durability"]
         self.traits = StoreTraits("host", frozenset({"commit"} if self.durability == "disk" else ()))
@@ -243,6 +233,7 @@ class LmdbStore:
 
     def claim(self, instance: InstanceName) -> LmdbJournal:
         """Fences older lives (R10)."""
+        self._identity.check()
         path, disk = self._path(instance), self.durability == "disk"
         env = acquire(path, sync=disk)
         try:
@@ -256,7 +247,9 @@ class LmdbStore:
             raise
 
     def read(self, instance: InstanceName) -> LmdbReader:
-        """A reader of the instance's journal; a journal that nobody has claimed is empty."""
+        """A reader of the instance's journal; a journal that nobody has claimed is empty. LogError if another log has
+        taken the place of this one."""
+        self._identity.check()
         with self._lock:
             reader = self._readers.get(instance)
             if reader is not None:
@@ -274,6 +267,7 @@ class LmdbStore:
 
     def instances(self) -> list[InstanceName]:
         """The instances that have a journal."""
+        self._identity.check()
         found = sorted(p.name for p in (self.folder / "journals").iterdir() if (p / "data.mdb").exists())
         return [InstanceName(name.replace("~", "/")) for name in found]
 
@@ -305,39 +299,46 @@ class LmdbStore:
 
     def mail(self, box: str) -> FileMailbox:
         """The box of that name."""
-        return FileMailbox(self.folder / "mail", box, lambda: self._bells.ring(BoxName(box)))
+        return FileMailbox(self.folder / "mail", box, lambda: self._bells.ring(BoxName(box)), self._identity.check)
 
     def crash_hint(self, instance: InstanceName) -> FileCrashHint:
         """The crash hint of that instance."""
+        self._identity.check()
         return FileCrashHint(self.folder / "notes" / instance.replace("/", "~"))
 
     def lease(self, run: str, *, takeover: bool = False) -> LmdbLease:
         """Takes the lease; raises LogInUse if another run holds it and there is no `takeover`."""
+        self._identity.check()
         with _usable(self.folder):
-            return LmdbLease(self.folder, run, takeover=takeover)
+            return LmdbLease(self.folder, run, self._identity, takeover=takeover)
 
     def running(self) -> Holder | None:
         """The run that `lease.json` names, if the lock shows that its process lives."""
-        note = read_json(self.folder / "lease.json")
+        self._identity.check()
+        note = read_passing(self.folder / "lease.json")
         if note is None or not _locked(self.folder / f"lease.{note['run']}"):
             return None
         return Holder(note["run"], note["pid"])
 
     def meta(self) -> Meta | None:
         """The pipeline this log belongs to."""
+        self._identity.check()
         found = read_json(self.folder / "graph.json")
         return None if found is None else Meta(found["pipeline"], from_plain(found["graph"]))
 
     def set_meta(self, meta: Meta) -> None:
         """Keeps what the log knows of the pipeline, for the next run."""
+        self._identity.check()
         write_aside(self.folder / "graph.json", {"pipeline": meta.pipeline, "graph": to_plain(meta.graph)})
 
     def put_status(self, name: str, status: bytes) -> None:
         """Writes a small file; never waits for the disk."""
-        write_aside(self.folder / "status" / f"{name.replace('/', '~')}.json", status, sync=False)
+        self._identity.check()
+        write_passing(self.folder / "status" / f"{name.replace('/', '~')}.json", status)
 
     def statuses(self) -> Mapping[str, bytes]:
         """Reads the small files."""
+        self._identity.check()
         found: dict[str, bytes] = {}
         for path in sorted((self.folder / "status").glob("*.json")):
             with contextlib.suppress(FileNotFoundError):  # gone since the folder was listed
@@ -360,3 +361,4 @@ class LmdbStore:
         if not self._closed:
             self._closed = True
             self._bells.close()
+            self._identity.close()

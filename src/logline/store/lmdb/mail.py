@@ -20,15 +20,19 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+from logline.errors import LogError
+from logline.store.lmdb.files import room_for
 from logline.store.seam import check_line
 
 
 class FileMailbox:
     """One box; a reader goes on where it stopped."""
 
-    def __init__(self, folder: Path, box: str, ring: Callable[[], None]) -> None:
+    def __init__(self, folder: Path, box: str, ring: Callable[[], None], check: Callable[[], None]) -> None:
+        """`check` raises LogError if the folder holds another log by now: its mail is not ours."""
         self._path = folder / f"{box.replace('/', '~')}.jsonl"
         self._ring = ring
+        self._check = check
         self._file: int | None = None
         """The file that is read, kept open: after a drop another one stands there, and could have its number."""
         self._read = 0
@@ -36,16 +40,19 @@ class FileMailbox:
     def send(self, message: bytes) -> None:
         """Appends the message and rings the bell."""
         check_line(message)
-        self._path.parent.mkdir(exist_ok=True, mode=0o700)
-        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
-            os.write(file, b"\n" + message + b"\r\n")
-        finally:
-            os.close(file)
+        self._check()
+        with room_for(self._path):
+            self._path.parent.mkdir(exist_ok=True, mode=0o700)
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(file, b"\n" + message + b"\r\n")
+            finally:
+                os.close(file)
         self._ring()
 
     def receive(self) -> list[bytes]:
         """Returns whole lines after those that this object has seen."""
+        self._check()
         if self._file is not None and not self._stands():
             self._close()
         if self._file is None:
@@ -66,7 +73,9 @@ class FileMailbox:
 
     def drop(self) -> None:
         """Removes the file; the next message makes it anew."""
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(LogError):  # the box of another log stays as it is
+            self._check()
+            self._path.unlink(missing_ok=True)
 
     def _stands(self) -> bool:
         assert self._file is not None

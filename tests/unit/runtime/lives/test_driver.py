@@ -287,7 +287,7 @@ def test_an_exception_on_another_thread_is_raised_on_the_drivers() -> None:
     hooks = Away(do.Observe)
     driver, _ = scene({on.Started: [do.Observe(())]}, {do.Observe: broken}, hooks)
     steps(driver)
-    with pytest.raises(EngineError, match="KeyError: 'a bug'"):
+    with pytest.raises(KeyError, match="a bug"):  # as it was: what the log says of itself must stay what it is
         driver.arrive(hooks.wait())
     driver.end("fenced")
 

@@ -16,7 +16,7 @@ import pytest
 
 import logline.runtime.messages
 from logline.errors import PipelineFailed
-from logline.names import OperatorName
+from logline.names import LogId, OperatorName
 from logline.runtime.hosts.pipes import Speaker, listen
 from logline.runtime.messages.commands import (
     BEGIN,
@@ -61,7 +61,10 @@ from logline.runtime.status import OperatorStatus
 KNOWN = {"hourly": OperatorStatus(taken=3, restarts=1, counters={"late": 2, "ratio": 0.5}), "store": OperatorStatus()}
 TASK = TaskLife("7f3", 2, "12345", (17, "12344"), 1.5, 1)
 EXAMPLES: list[tuple[Decoder[Any], Message]] = [
-    (BEGIN, Begin(["/a", "/caf\udce9"], ["job.py", "é"], "lmdb:log", 20, "hourly", "", 3, b"\x00\xff\n")),
+    (
+        BEGIN,
+        Begin(["/a", "/caf\udce9"], ["job.py", "é"], "lmdb:log", LogId("ab12"), 20, "hourly", "", 3, b"\x00\xff\n"),
+    ),
     (WORKER_COMMANDS, Stop()),
     (WORKER_COMMANDS, Drain()),
     (WATCHDOG_ORDERS, KillProcess(17, "12344")),
