@@ -21,15 +21,15 @@ import lmdb
 
 from logline.errors import LogError
 from logline.store.descriptors import disown, own
+from logline.store.lmdb.files import NO_ROOM, LogFull
 
-_NO_ROOM = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO))
+_NO_ROOM = tuple(os.strerror(code) for code in (*NO_ROOM, errno.EIO))
 """How LMDB says that a write did not go through; a short write is an input/output error to it."""
+READERS = 1024
+_LOCKS = (READERS + 64) * 64
+"""Bytes of a lock file: a cache line for each reader, and its head."""
 MAP = 1 << 38
 """256 GiB of address space for each journal: several hundred of them fit into a process."""
-
-
-class LogFull(LogError):
-    """There is no room left; the log is valid and goes on when there is."""
 
 
 class Environment:
@@ -46,12 +46,13 @@ class Environment:
         """Reentrant, and not `writing`: the garbage collector may close a journal in the middle of a write."""
         self.writing = threading.Lock()
         """Threads of one process wait here, not in LMDB's lock, which belongs to a process."""
+        _allocate_locks(path / "lock.mdb")
         try:
             self._env = lmdb.open(
                 str(path),
                 map_size=MAP,
                 subdir=True,
-                max_readers=1024,
+                max_readers=READERS,
                 sync=sync,
                 metasync=sync,
                 readahead=False,
@@ -63,6 +64,8 @@ class Environment:
                 f"{path} can't be opened: this process has no address space left for it. Close other logs first"
             ) from error
         except lmdb.Error as error:
+            if _is_full(error):
+                raise LogFull.at(path, error) from error
             raise _damaged(path, error) from error
         self._fill_up()
         self._env.reader_check()  # slots of readers that died would pin old pages
@@ -74,12 +77,14 @@ class Environment:
         In a file that was cut off they read as zeros then, which the checksums find. Never shortens or changes
         what is there, whoever writes meanwhile."""
         wanted = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
-        file = os.open(self.path / "data.mdb", os.O_RDWR)
+        data = self.path / "data.mdb"
+        if data.stat().st_size >= wanted:
+            return
+        file = os.open(data, os.O_RDWR)
         try:
-            if os.fstat(file).st_size < wanted:
-                os.posix_fallocate(file, 0, wanted)
+            os.posix_fallocate(file, 0, wanted)
         except OSError as error:
-            raise LogFull(f"no room for {self.path}: {error}. Make room and run the pipeline again") from error
+            raise LogFull.at(data, error.strerror) from error
         finally:
             os.close(file)
 
@@ -100,12 +105,9 @@ class Environment:
                 with self._env.begin(write=True, buffers=True) as txn:
                     yield txn
             except lmdb.Error as error:
-                if not isinstance(error, lmdb.MapFullError) and not any(text in str(error) for text in _NO_ROOM):
+                if not _is_full(error):
                     raise _damaged(self.path, error) from error
-                raise LogFull(
-                    f"no room to write to {self.path}: {error}. What was committed before is safe: "
-                    "make room and run the pipeline again"
-                ) from error
+                raise LogFull.at(self.path, error) from error
 
     def own(self) -> None:
         """A worker process that writes a journal holds its lock file. One that still does when another claims the
@@ -165,6 +167,31 @@ def _kill_holder(file: int) -> None:
             os.kill(int(pid), signal.SIGKILL)
 
 
+_MAY_NOT_WRITE = "Run the pipeline as a user who may write the log's folder, on a file system that is not read-only"
+
+
+def _allocate_locks(locks: Path) -> None:
+    """LMDB maps its lock file and writes to it through the map: on a full disk, where a page of it has no room, the
+    kernel would kill the process (SIGBUS). So all of it has its room before. Never while this process has it open:
+    closing another descriptor of it would drop LMDB's lock."""
+    try:
+        file = os.open(locks, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            known = os.fstat(file)
+            if known.st_blocks * 512 < (known.st_size or _LOCKS):
+                os.posix_fallocate(file, 0, known.st_size or _LOCKS)
+        finally:
+            os.close(file)
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise LogFull.at(locks, error.strerror) from error
+        raise LogError(f"{locks} can't be opened: {error.strerror}. {_MAY_NOT_WRITE}") from error
+
+
+def _is_full(error: lmdb.Error) -> bool:
+    return isinstance(error, lmdb.MapFullError) or any(text in str(error) for text in _NO_ROOM)
+
+
 def _damaged(path: Path, error: Exception) -> LogError:
     return LogError(
         f"the log is damaged: {path} can't be read ({type(error).__name__}: {error}). "
@@ -187,7 +214,14 @@ def acquire(path: Path, *, sync: bool) -> Environment:
             if found is not None and found.pid != os.getpid():
                 raise LogError("a log can't be used across a fork: start worker processes with spawn")
             if found is None:
-                path.mkdir(parents=True, exist_ok=True, mode=0o700)
+                try:
+                    path.mkdir(exist_ok=True, mode=0o700)  # not the folder above it: a log that is gone stays gone
+                except FileNotFoundError as error:
+                    raise LogError(f"the log is gone: there is no folder {path.parent} any more") from error
+                except OSError as error:
+                    if error.errno in NO_ROOM:
+                        raise LogFull.at(path, error.strerror) from error
+                    raise LogError(f"{path} can't be made: {error.strerror}. {_MAY_NOT_WRITE}") from error
                 found = Environment(path, sync=sync)
                 _open[found.file] = found
             found.users += 1
