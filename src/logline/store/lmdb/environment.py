@@ -3,6 +3,10 @@
 A path may be spelled in many ways, and another file may take its place. So a file is known by its device and inode.
 A truncated file would kill the process that reads beyond its end (SIGBUS), so a file is first made as long as it says
 it is. The map is large and sparse: it costs address space, not memory or disk.
+
+A process that may not write a journal opens it for reading: the folder is on a file system that is mounted read-only,
+or belongs to somebody else. LMDB then has no lock file, so that a run which writes meanwhile does not know of its
+readers; what such a reader sees torn is told as that, not as damage.
 """
 
 from __future__ import annotations
@@ -46,7 +50,10 @@ class Environment:
         """Reentrant, and not `writing`: the garbage collector may close a journal in the middle of a write."""
         self.writing = threading.Lock()
         """Threads of one process wait here, not in LMDB's lock, which belongs to a process."""
-        _allocate_locks(path / "lock.mdb")
+        self.readonly = not _writable(path)
+        """Whether this process may only read, which it then does without locks."""
+        if not self.readonly:
+            _allocate_locks(path / "lock.mdb")
         try:
             self._env = lmdb.open(
                 str(path),
@@ -56,7 +63,9 @@ class Environment:
                 sync=sync,
                 metasync=sync,
                 readahead=False,
-                create=True,
+                create=not self.readonly,
+                readonly=self.readonly,
+                lock=not self.readonly,
                 mode=0o600,
             )
         except lmdb.MemoryError as error:
@@ -68,7 +77,8 @@ class Environment:
                 raise LogFull.at(path, error) from error
             raise _damaged(path, error) from error
         self._fill_up()
-        self._env.reader_check()  # slots of readers that died would pin old pages
+        if not self.readonly:
+            self._env.reader_check()  # slots of readers that died would pin old pages
         self.file = file_of(path)
         """Open for as long as this is, so that no other file can be this one."""
 
@@ -80,6 +90,11 @@ class Environment:
         data = self.path / "data.mdb"
         if data.stat().st_size >= wanted:
             return
+        if self.readonly:
+            raise LogError(
+                f"{data} is shorter than what is in it, and this process may not write there: open the log once "
+                "where it can be written, with `logline status` say, or copy its folder and read the copy"
+            )
         file = os.open(data, os.O_RDWR)
         try:
             os.posix_fallocate(file, 0, wanted)
@@ -95,11 +110,13 @@ class Environment:
             with self._env.begin(buffers=True) as txn:
                 yield txn
         except lmdb.Error as error:
-            raise _damaged(self.path, error) from error
+            raise (_torn if self.readonly else _damaged)(self.path, error) from error
 
     @contextmanager
     def write(self) -> Iterator[lmdb.Transaction]:
         """A transaction that is committed whole when the block ends, or not at all if it raises."""
+        if self.readonly:
+            raise LogError(f"{self.path} can't be written: this process may only read it. {_MAY_NOT_WRITE}")
         with self.writing:
             try:
                 with self._env.begin(write=True, buffers=True) as txn:
@@ -170,6 +187,14 @@ def _kill_holder(file: int) -> None:
 _MAY_NOT_WRITE = "Run the pipeline as a user who may write the log's folder, on a file system that is not read-only"
 
 
+def _writable(path: Path) -> bool:
+    """Whether this process may write the journal at that path, or make it."""
+    data, locks = path / "data.mdb", path / "lock.mdb"
+    if not data.exists():
+        return True  # what is wrong with making it is said when it is made
+    return os.access(data, os.W_OK) and os.access(locks if locks.exists() else path, os.W_OK)
+
+
 def _allocate_locks(locks: Path) -> None:
     """LMDB maps its lock file and writes to it through the map: on a full disk, where a page of it has no room, the
     kernel would kill the process (SIGBUS). So all of it has its room before. Never while this process has it open:
@@ -190,6 +215,13 @@ def _allocate_locks(locks: Path) -> None:
 
 def _is_full(error: lmdb.Error) -> bool:
     return isinstance(error, lmdb.MapFullError) or any(text in str(error) for text in _NO_ROOM)
+
+
+def _torn(path: Path, error: Exception) -> LogError:
+    return LogError(
+        f"{path} can't be read ({type(error).__name__}: {error}). This process may only read the log, and a run that "
+        "writes it meanwhile does not wait for it: try again, or read it as a user who may write its folder"
+    )
 
 
 def _damaged(path: Path, error: Exception) -> LogError:
