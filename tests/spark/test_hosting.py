@@ -401,7 +401,7 @@ def test_reports_and_statuses_that_cannot_be_read_are_told_and_in_nobody_s_way(
     spark: SparkSession, tmp_path: Path, log: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = LmdbStore(tmp_path / "log", durability="process")
-    store.put_status("store", b'{"kind": "group_status", "pi')
+    store.put_status("store", b'{"kind": "group_status"}')
     with paced(tmp_path).start(log, spark=spark, durability="process") as run:
         until(lambda: run.pid("store"))
         store.mail(REPORTS).send(b'{"kind": "letter", "run": 3}')

@@ -27,7 +27,7 @@ from logline.graph.shipping import ship
 from logline.runtime.hosts.processes import outcome
 from logline.runtime.hosts.seam import Ended, Group, Hear
 from logline.runtime.messages.commands import KillProcess, WorkerCommand
-from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife
+from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife, is_cut_off
 from logline.runtime.messages.reports import END, LETTERS, Letter, LogLine, Started, StatusReport
 from logline.runtime.messages.wire import NotAMessage, encode
 from logline.spark.jobs import GroupJob, Job, PartitionJob, frame_source
@@ -176,6 +176,8 @@ class SparkHost:
                     self._look(group, data)
 
     def _look(self, group: str, data: bytes) -> None:
+        if is_cut_off(data):
+            return
         try:
             status = GROUP_STATUSES.decode(data)
         except NotAMessage as error:

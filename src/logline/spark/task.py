@@ -33,7 +33,7 @@ from logline.runtime.control.supervisor import Supervisor, back_off
 from logline.runtime.hosts.parent import die_with_parent, new_chance
 from logline.runtime.hosts.worker import obey_line, work
 from logline.runtime.lives.instances import for_partition
-from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife
+from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife, is_cut_off
 from logline.runtime.messages.reports import End, Failed, Letter, LogLine, Report, Started, StatusReport
 from logline.runtime.messages.wire import NotAMessage, encode
 from logline.spark.fitness import unfit_for
@@ -216,7 +216,7 @@ def _one_life(order: Order, life: int, respawner: int | None, how: str) -> End:
 def _last_status(store: Store, group: str, tell: Callable[[LogLine], None]) -> GroupStatus | None:
     """What the group wrote down last, in this run or an earlier one. `tell` takes a word about what can't be read."""
     data = store.statuses().get(group)
-    if data is None:
+    if data is None or is_cut_off(data):
         return None
     try:
         return GROUP_STATUSES.decode(data)

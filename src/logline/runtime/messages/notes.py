@@ -5,11 +5,13 @@
     @openlineage    ExportNote: whether the end of a run still has to be exported
     @story/NAME     StoryNote: what the newest life of the instance NAME heard and did, once a second if it is told
 
-Recovery needs none of them. A note that can't be read counts as none, and an error is logged.
+Recovery needs none of them. A note that can't be read counts as none. A power cut may leave one empty or cut off, and
+that is nothing to speak of; one that is whole and no note is logged as an error.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import TypeVar
@@ -95,12 +97,25 @@ T = TypeVar("T")
 
 
 def read_note(store: Store, name: str, notes: Decoder[T]) -> T | None:
-    """The note of that name. None if there is none or it can't be read, which is logged."""
+    """The note of that name. None if there is none, or it can't be read."""
     data = store.statuses().get(name)
-    if data is None:
+    if data is None or is_cut_off(data):
         return None
     try:
         return notes.decode(data)
     except NotAMessage as error:
         logger.error("what is written down for %s in the log is %s", name, error)
         return None
+
+
+def is_cut_off(data: bytes) -> bool:
+    """Whether a note is what a power cut may leave of one: nothing, zeros, or its beginning.
+
+    >>> is_cut_off(b""), is_cut_off(bytes(7)), is_cut_off(b'{"kind": "driver_n'), is_cut_off(b"[1]")
+    (True, True, True, False)
+    """
+    try:
+        json.loads(data)
+    except ValueError:
+        return True
+    return False
