@@ -5,6 +5,7 @@ from logline import testing as testing
 from logline.connectors import sinks as sinks
 from logline.connectors import sources as sources
 from logline.errors import LoglineError as LoglineError
+from logline.errors import PartialData as PartialData
 from logline.errors import PipelineFailed as PipelineFailed
 from logline.graph.connector import Sink as Sink
 from logline.graph.connector import Source as Source

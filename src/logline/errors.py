@@ -22,7 +22,7 @@ def told(error: BaseException) -> str:
 
 
 def _trimmed(text: traceback.TracebackException) -> traceback.TracebackException:
-    theirs = [frame for frame in text.stack if not frame.filename.startswith(_OURS)]
+    theirs = [frame for frame in text.stack if not frame.filename.startswith(PACKAGE)]
     if theirs:
         text.stack = traceback.StackSummary.from_list(theirs)
     for other in (text.__cause__, text.__context__):
@@ -31,7 +31,8 @@ def _trimmed(text: traceback.TracebackException) -> traceback.TracebackException
     return text
 
 
-_OURS = __file__.removesuffix("errors.py")
+PACKAGE = __file__.removesuffix("errors.py")
+"""Where the files of Logline are."""
 
 
 def a_kind(value: object) -> str:
@@ -149,6 +150,14 @@ class Abandoned(BaseException):
 
 class EngineError(LoglineError):
     """A broken invariant of the engine itself: a bug in Logline, please report it."""
+
+
+class PartialData(UserWarning):
+    """A warning: what was read is not all that a port has put out, since the rest is collected.
+
+    >>> import warnings, logline as ll
+    >>> warnings.filterwarnings("ignore", category=ll.PartialData)    # where that is meant to be
+    """
 
 
 class PipelineFailed(LoglineError):

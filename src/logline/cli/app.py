@@ -9,6 +9,7 @@ a file of its own and add it at the end of this one.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import typer
@@ -24,13 +25,14 @@ from logline.cli.rerun import rerun
 from logline.cli.run import RunCommand, check, run
 from logline.cli.show import show
 from logline.cli.status import status
-from logline.errors import LogInUse, LoglineError
+from logline.errors import LogInUse, LoglineError, PartialData
 
 
 class Commands(TyperGroup):
     """Turns what a command raises into one line."""
 
     def invoke(self, ctx: Any) -> Any:
+        warnings.showwarning = _show_warning
         try:
             return super().invoke(ctx)
         except LogInUse as error:
@@ -42,6 +44,17 @@ class Commands(TyperGroup):
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
+
+
+_show_by_default = warnings.showwarning
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *args: Any, **more: Any) -> None:
+    """What the log does not hold any more is said in one line, without the line of code that asked."""
+    if issubclass(category, PartialData):
+        complain(str(message))
+    else:
+        _show_by_default(message, category, *args, **more)
 
 
 app = typer.Typer(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from logline.errors import OptionError
+from logline.graph.record import schema_of
 from logline.lineage import sql
 from logline.lineage.records import Chosen, records_table
 from logline.lineage.tables import calls as calls_table
@@ -65,6 +66,15 @@ def find(store: Store, port: str, where: str, limit: int) -> list[str]:
 def query(store: Store, text: str) -> pa.Table:
     """Answers `Log.sql`: the result of one DuckDB query that sees nothing but the log."""
     return sql.query(LogView(store), text)
+
+
+def port_records(store: Store, port: str) -> pa.Table:
+    """Answers `Log.read` of a port: the records of all of its events that the log holds."""
+    view = LogView(store)
+    found = sql.records(view, asked := view.port(port))
+    if not found.num_rows:
+        return schema_of(view.record, *asked).empty_table()
+    return found.select(found.column_names[:-1])  # without the name of the event, which comes last
 
 
 def lineage_edges(store: Store) -> pa.Table:

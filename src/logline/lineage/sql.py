@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from logline.engine.events import Output
 from logline.errors import Collected, LogError
+from logline.lineage.partial import announce_partial
 from logline.lineage.tables import edges
 from logline.lineage.view import Event, LogView, Port, name_of, port_text
 from logline.names import Ssn, port_name
@@ -121,7 +122,8 @@ def as_table(result: Any) -> pa.Table:
 
 
 def records(view: LogView, port: Port) -> pa.Table:
-    """The records of a port that are in the log, with the name of each one's event."""
+    """The records of a port that are in the log, with the name of each one's event. Warns if some are gone."""
+    announce_partial(view, port)
     tables = []
     for output in (output for chunk in _chunks(view, port, reverse=False) for output in chunk):
         event = pa.repeat(pa.scalar(name_of((port[0], port[1], output.ssn))), output.rows)

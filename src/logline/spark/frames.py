@@ -9,6 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from logline.errors import DefinitionError
 from logline.graph.record import find_instance, schema_of
+from logline.lineage.partial import announce_partial
+from logline.lineage.view import LogView
 from logline.names import parse_port, port_name
 from logline.spark.datasource import FORMAT, frame_batches, frame_schema, register
 from logline.spark.types import to_frame
@@ -26,6 +28,7 @@ def frame(store: Store, url: str, spark: Any, port: str, *, names: bool = False)
     sender, out = parse_port(port)
     record = record_in(store)
     schema = frame_schema(schema_of(record, sender, out), port_name(sender, out), names=names)
+    announce_partial(LogView(store), (sender, out))
     if store.traits.reach == "process":
         span = (1, store.read(find_instance(record, sender)).head(out).last)
         batches = frame_batches(store, sender, out, schema, names=names, span=span)

@@ -54,7 +54,6 @@ def test_reading_events_by_name() -> None:
 @pytest.mark.parametrize(
     ("events", "says"),
     [
-        ("orders", "does not name an event"),
         (5, "5 does not name an event"),
         ("shop:1", "no operator 'shop'; there are orders, even, store"),
         ("even.late:1", "'even' has no port 'late'; it has out, errors"),
