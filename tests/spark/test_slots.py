@@ -17,9 +17,11 @@ from tests.waiting import PATIENCE, until
 
 import logline as ll
 from logline.runtime.control import supervisor
+from logline.spark.host import SparkHost
 from logline.spark.refusals import one_host
 from logline.spark.session import SPARE
-from logline.spark.slots import busy
+from logline.spark.slots import use
+from logline.store.address import open_store
 
 
 def chain(operators: int, *, pinned: bool = False) -> ll.Pipeline:
@@ -60,7 +62,7 @@ def test_a_job_beside_a_pipeline_has_a_slot(
     p = kept_waiting(tmp_path)
     with p.start(f"lmdb:{tmp_path / 'log'}", spark=spark, durability="process") as run:
         until(lambda: all(run.pid(name) for name in run.status().operators))
-        until(lambda: busy(spark) == SLOTS - 1)
+        until(lambda: sum(use(spark, ["logline-"])) == SLOTS - 1)
         assert spark.range(10).count() == 10
         assert run.status().phase == "running"
     assert "takes all" not in caplog.text
@@ -138,8 +140,24 @@ def test_slots_that_another_job_holds_are_waited_for(
         assert run.status().operators["op0"].restarts == 0
 
 
+def test_what_logline_runs_beside_a_pipeline_is_no_other_job(spark: SparkSession, tmp_path: Path) -> None:
+    """The warm-up of a session, and the jobs of an operator that runs SQL."""
+    free, context = tmp_path / "free", spark.sparkContext
+    host = SparkHost(spark, open_store(f"lmdb:{tmp_path / 'log'}"), "", "r1")
+    try:
+        for group in ("logline-warm-up", "logline-sql", "logline-r1-op0-0", "logline-r2-op0-0", None):
+            with holding(spark, free, 1, group):
+                found = use(spark, host.own_jobs)
+            free.unlink()
+            ours = group is not None and "r2" not in group
+            assert (group, found) == (group, (1, 0) if ours else (0, 1))
+    finally:
+        host.close()
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+
 @contextlib.contextmanager
-def holding(spark: SparkSession, free: Path, slots: int) -> Iterator[Path]:
+def holding(spark: SparkSession, free: Path, slots: int, group: str | None = None) -> Iterator[Path]:
     """A job that holds so many slots until there is a file."""
 
     def hold(batches):  # type: ignore[no-untyped-def]
@@ -149,10 +167,15 @@ def holding(spark: SparkSession, free: Path, slots: int) -> Iterator[Path]:
             time.sleep(0.05)
         yield from batches
 
-    other = threading.Thread(target=spark.range(0, slots, 1, slots).mapInArrow(hold, "id long").collect, daemon=True)
+    def work() -> None:
+        if group is not None:
+            spark.sparkContext.setJobGroup(group, group)
+        spark.range(0, slots, 1, slots).mapInArrow(hold, "id long").collect()
+
+    other = threading.Thread(target=work, daemon=True)
     other.start()
     try:
-        until(lambda: busy(spark) >= slots)  # more, if Spark still counts one of a job that was cancelled
+        until(lambda: sum(use(spark, ["logline-"])) >= slots)
         yield free
     finally:
         free.touch()  # else the tests after this one wait for a slot

@@ -32,8 +32,8 @@ from logline.runtime.messages.reports import END, LETTERS, Letter, LogLine, Star
 from logline.runtime.messages.wire import NotAMessage, encode
 from logline.spark.jobs import GroupJob, Job, PartitionJob, frame_source
 from logline.spark.jvm import Jvm
-from logline.spark.session import python_of
-from logline.spark.slots import busy, slots_now
+from logline.spark.session import JOBS, python_of
+from logline.spark.slots import slots_now, use
 from logline.spark.source import FrameSource
 from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, commands_box, outcomes_of, working_folder
 from logline.spark.watchdog import orders_box
@@ -81,6 +81,8 @@ class SparkHost:
     def __init__(self, spark: SparkSession, store: Store, log: str, run: str) -> None:
         self.spark = spark
         self.run = run
+        self.own_jobs = f"{JOBS}{run}-", f"{JOBS}sql", f"{JOBS}warm-up"
+        """How the groups of those jobs begin that are this run's, or that Logline runs beside it."""
         self._store = store
         self._log = log
         self._jobs: dict[str, Job] = {}
@@ -188,10 +190,6 @@ class SparkHost:
         if status.task is not None and status.task.run == self.run:
             self._tenants[group].look(status, status.task)
 
-    def running(self) -> int:
-        """Tasks of this run that run now."""
-        return sum(tenant.tasks() for tenant in self._tenants.values())
-
     def close(self) -> None:
         """Ends the listening and drops the mail, when no life is left."""
         self.jvm.close()
@@ -230,7 +228,7 @@ class SparkTenant:
         self._seen = 0.0
         self._lag = 0
         """Events that its operators had not taken when they told of it last."""
-        self._job = f"logline-{host.run}-{group.name}-{life}"
+        self._job = f"{JOBS}{host.run}-{group.name}-{life}"
         self._thread = threading.Thread(target=self._run, name=f"logline {group.name}", daemon=True)
 
     def begin(self) -> None:
@@ -373,23 +371,16 @@ class SparkTenant:
     def _cancel(self) -> None:
         self._host.jvm.ask(lambda: self._host.spark.sparkContext.cancelJobGroup(self._job), None)
 
-    def tasks(self) -> int:
-        """Tasks of its job that run now."""
-        tracker = self._host.spark.sparkContext.statusTracker()
-        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._job)]
-        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
-        return sum(stage.numActiveTasks for stage in stages if stage is not None)
-
     def waits_for(self) -> str:
         """Says that Spark has no room, and who has it, or that the task does not start though there is room."""
         return self._host.jvm.ask(self._no_room, "")
 
     def _no_room(self) -> str:
         spark = self._host.spark
-        there, taken, own = slots_now(spark), busy(spark), self._host.running()
-        if there is not None and taken >= there:
-            has = f"Spark has {there} slots; this pipeline has {own} of them, other jobs have {max(taken - own, 0)}"
-            if taken > own:
+        there, (own, others) = slots_now(spark), use(spark, self._host.own_jobs)
+        if there is not None and own + others >= there:
+            has = f"Spark has {there} slots; this pipeline has {own} of them, other jobs have {others}"
+            if others:
                 return f"{has}. It begins when one of those lets go"
             return f"{has}. It begins when Spark gets another executor, or an operator of this pipeline is done"
         if time.monotonic() - self._submitted > LONG:

@@ -30,6 +30,8 @@ PLACES = 16
 """Slots beyond the number of cores: a slot is a place for an operator, which mostly waits, and no core."""
 SPARE = "spark.logline.spare"
 """The setting of a session that says how many of its slots pipelines leave free."""
+JOBS = "logline-"
+"""How the group of each Spark job begins that is Logline's own."""
 PYTHON = "spark.pyspark.python"
 DAEMON = "logline.spark.daemon"
 _NOISE = (
@@ -104,7 +106,7 @@ def _warm_up(spark: SparkSession) -> None:
     """A job that does nothing: the Python daemon is there, and what the JVM needs for a job, when the first pipeline
     comes."""
     with contextlib.suppress(Exception):  # the session may be stopped meanwhile
-        spark.sparkContext.setJobDescription("logline: warm-up")
+        spark.sparkContext.setJobGroup(f"{JOBS}warm-up", "logline: warm-up")
         spark.sparkContext.parallelize([0], 1).mapPartitions(lambda records: records).count()
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import time
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -57,10 +59,24 @@ def cpus(spark: SparkSession) -> int:
     return int(spark.sparkContext.getConf().get("spark.task.cpus") or 1)
 
 
-def busy(spark: SparkSession) -> int:
-    """Tasks that run now, of whatever job."""
-    executors = spark.sparkContext._jsc.sc().statusStore().executorList(True)
-    return sum(executors.apply(i).activeTasks() for i in range(executors.size()))
+class Use(NamedTuple):
+    """Tasks that run now."""
+
+    own: int
+    others: int
+
+
+def use(spark: SparkSession, own: Sequence[str]) -> Use:
+    """Tasks of jobs whose group begins with one of these texts, and those of other jobs. Only jobs that run count: an
+    executor counts tasks of jobs that were cancelled long ago."""
+    context: Any = spark.sparkContext
+    store = context._jsc.sc().statusStore()
+    counts = Counter[bool]()
+    for number in context.statusTracker().getActiveJobsIds():
+        job = store.job(number)
+        group = str(job.jobGroup().get()) if job.jobGroup().isDefined() else ""
+        counts[group.startswith(tuple(own))] += job.numActiveTasks()
+    return Use(counts[True], counts[False])
 
 
 def _dynamic(context: Any) -> bool:

@@ -24,6 +24,7 @@ from logline.names import InsetId
 from logline.operators import BlockAggregate, Events, Gathered, Tumbling, TumblingAggregate, Window
 from logline.spark.held import Held
 from logline.spark.jvm import why_gone
+from logline.spark.session import JOBS
 from logline.spark.types import arrow_schema, as_spark_arrow, cast, session, to_frame
 
 GARBAGE = 32 << 20
@@ -51,12 +52,13 @@ _given = _Given()
 
 @contextmanager
 def _described(spark: SparkSession, text: str) -> Iterator[None]:
-    """The jobs of this thread, as Spark's page shows them."""
-    spark.sparkContext.setJobDescription(text)
+    """The jobs of this thread, as Spark's page shows them; their group says that they are Logline's."""
+    spark.sparkContext.setJobGroup(f"{JOBS}sql", text)
     try:
         yield
     finally:
-        spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]  # None takes it away
+        for name in ("spark.jobGroup.id", "spark.job.description"):
+            spark.sparkContext.setLocalProperty(name, None)  # type: ignore[arg-type]  # None takes it away
 
 
 class Query:
