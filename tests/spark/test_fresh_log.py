@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from tests.cli.harness import logline, write_sales
 from tests.paced import Paced, allow
 from tests.waiting import PATIENCE, until
 
@@ -46,3 +47,18 @@ def test_a_run_whose_log_is_replaced_ends_and_frees_its_slots(spark: SparkSessio
     with pytest.raises(ll.PipelineFailed, match="start the pipeline again") as failed:
         old.wait(PATIENCE)
     assert len(str(failed.value).splitlines()) == 1
+
+
+def test_a_finished_log_answers_without_spark(tmp_path: Path) -> None:
+    """There is no Java to start one with."""
+    sales = write_sales(tmp_path)
+    assert logline("run", sales, "--log", tmp_path / "log", "--engine", "inline").returncode == 0
+    java, path = "/nowhere", "/nowhere"
+    for more in ((), ("--master", "local[2]")):
+        again = logline(
+            "run", sales, "--log", tmp_path / "log", "--engine", "spark", *more, JAVA_HOME=java, PATH=path
+        )
+        assert again.returncode == 0, again.stderr
+        assert "sales finished" in again.stdout
+    new = logline("run", sales, "--log", tmp_path / "other", "--engine", "spark", JAVA_HOME=java, PATH=path)
+    assert new.returncode == 1 and "Spark needs Java 17 or newer" in new.stderr

@@ -92,7 +92,9 @@ def run(
         "openlineage": openlineage,
         "fresh": anew,
     }
-    if master is not None:
+    from logline.runtime.control.launch import has_finished
+
+    if master is not None and not has_finished(pipeline.graph(), url, until):
         from logline.spark.session import session
 
         settings["spark"] = session(pipeline.name, master=master)

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from logline.errors import OptionError, a_kind
+from logline.errors import LogError, OptionError, a_kind
 from logline.graph.groups import Grouping
 from logline.graph.model import Graph
 from logline.names import InstanceName
@@ -54,6 +54,8 @@ def start(graph: Graph, settings: StartSettings) -> Run:
     given = spark or active_session()
     if given is not None and not alive(given):
         raise OptionError("the Spark session has been stopped: make another one, with ll.session() for example")
+    if given is None and launch.has_finished(graph, log, settings.until):
+        return launch.start(graph, settings, _nothing_to_run)
     used = given or session(f"logline {graph.name}")
     try:
         refuse(used, log)
@@ -74,9 +76,17 @@ def start(graph: Graph, settings: StartSettings) -> Run:
     if on_spark.made and (address := used.sparkContext.uiWebUrl):
         logger.info("pipeline %r in Spark's UI: %s", graph.name, address)
     if given is None and not on_spark.made:
-        used.stop()  # the log has finished: there is nothing to run
+        used.stop()  # the log has finished meanwhile: there is nothing to run
     _keep_interrupts(run)
     return run
+
+
+def _nothing_to_run(
+    graph: Graph, instances: Mapping[InstanceName, Instance], store: Store, log: str, lease: Lease
+) -> Engine:
+    raise LogError(
+        f"pipeline {graph.name!r} had finished on this log, and somebody has reopened it just now: start it again"
+    )
 
 
 class _OnSpark:

@@ -27,7 +27,7 @@ from logline.runtime.control.engine import Engine
 from logline.runtime.control.evolution import admit, begin, close, fence, with_history
 from logline.runtime.control.reopening import finish_reopening, in_order, take_back_ends
 from logline.runtime.control.run import Run
-from logline.runtime.control.settings import StartSettings
+from logline.runtime.control.settings import StartSettings, Until
 from logline.runtime.control.supervisor import Supervisor
 from logline.runtime.hosts.processes import ProcessHost
 from logline.runtime.hosts.seam import Group, Host
@@ -39,7 +39,7 @@ from logline.runtime.lives.sweeping import sweep
 from logline.runtime.log.cleaning import compact_if_mostly_empty
 from logline.runtime.log.log import Log
 from logline.runtime.log.log_status import DRIVER, specs_of
-from logline.store.address import absolute, open_store
+from logline.store.address import absolute, find_store, open_store
 from logline.store.memory import MemoryStore
 from logline.store.seam import Lease, Meta, Store
 
@@ -100,6 +100,15 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
     except BaseException:
         lease.release()
         raise
+
+
+def has_finished(graph: Graph, log: str | None, until: Until) -> bool:
+    """Whether there is nothing to run: the log has finished, and `start` answers from it. Makes neither a log nor an
+    engine: a Spark session takes seconds to start."""
+    store = None if log is None else find_store(log)
+    if store is None or store.meta() is None or until == "now":
+        return False
+    return _finished(store, instances_of(graph, store.log_id))
 
 
 def _check_journals(store: Store, instances: Mapping[InstanceName, Instance]) -> None:
