@@ -49,6 +49,20 @@ def test_a_run_whose_log_is_replaced_ends_and_frees_its_slots(spark: SparkSessio
     assert len(str(failed.value).splitlines()) == 1
 
 
+def test_a_frame_of_a_session_whose_python_is_another_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of an activated environment PySpark takes `python3`, which does not have Logline."""
+    log = numbers(4).run(f"lmdb:{tmp_path / 'log'}", engine="inline").log
+    without = tmp_path / "python3"
+    without.write_text("#!/bin/sh\nexit 1\n")
+    without.chmod(0o755)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(without))
+    assert log.frame(spark, "op").count() == 4
+    assert spark.sparkContext.pythonExec == str(without)  # the user's own jobs have the Python that they had
+
+
 def test_a_finished_log_answers_without_spark(tmp_path: Path) -> None:
     """There is no Java to start one with."""
     sales = write_sales(tmp_path)

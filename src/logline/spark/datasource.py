@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 from logline.errors import BadName, LogError, OptionError
 from logline.graph.record import find_instance, schema_of
 from logline.names import Called, OperatorName, PortName, event_name, parse_port, port_name
+from logline.spark.session import own_python
 from logline.spark.types import as_spark_arrow, cast
 from logline.store.address import absolute, find_store, reach_of
 from logline.store.seam import Store
@@ -49,7 +50,8 @@ _NAMES = [pa.field("event_id", pa.string(), nullable=False), pa.field("ssn", pa.
 
 def register(spark: SparkSession) -> None:
     """Makes `spark.read.format("logline")` known to a session; once more does no harm."""
-    spark.dataSource.register(LogSource)
+    with own_python(spark.sparkContext):
+        spark.dataSource.register(LogSource)
 
 
 @dataclass(frozen=True)

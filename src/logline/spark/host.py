@@ -32,7 +32,7 @@ from logline.runtime.messages.reports import END, LETTERS, Letter, LogLine, Star
 from logline.runtime.messages.wire import NotAMessage, encode
 from logline.spark.jobs import GroupJob, Job, PartitionJob, frame_source
 from logline.spark.jvm import Jvm
-from logline.spark.session import JOBS, python_of
+from logline.spark.session import JOBS, own_python
 from logline.spark.slots import slots_now, use
 from logline.spark.source import FrameSource
 from logline.spark.task import LIFE, REPORTS, SCHEMA, Order, commands_box, outcomes_of, working_folder
@@ -117,7 +117,7 @@ class SparkHost:
 
     def job(self, group: Group) -> Job:
         """The job of a group, for all its lives. May wait for the JVM."""
-        with self._making:  # PySpark takes the Python of a job from its context
+        with self._making:
             if group.name not in self._jobs:
                 self._jobs[group.name] = self._job(group)
             return self._jobs[group.name]
@@ -136,15 +136,12 @@ class SparkHost:
             folder,
         )
         context = self.spark.sparkContext
-        python, context.pythonExec = context.pythonExec, python_of(context)
-        try:
+        with own_python(context):
             plain = GroupJob(context, order)
             if (instance := frame_source(group)) is None:
                 return plain
             assert isinstance(instance.source, FrameSource)
             return PartitionJob(instance.source.frame.tasks(outcomes_of(order), SCHEMA), instance, self._store, plain)
-        finally:
-            context.pythonExec = python
 
     def mail(self, group: str) -> Mailbox:
         """The box from which the task of a group takes its commands."""

@@ -119,6 +119,21 @@ def python_of(context: SparkContext) -> str:
     return sys.executable if ours else str(context.pythonExec)
 
 
+@contextlib.contextmanager
+def own_python(context: SparkContext) -> Iterator[None]:
+    """PySpark takes the Python of what is made in the block from its context: here, the one that has Logline. Outside
+    of an activated environment it would be whatever `python3` is on the path."""
+    with _python_turn:
+        before, context.pythonExec = context.pythonExec, python_of(context)
+        try:
+            yield
+        finally:
+            context.pythonExec = before
+
+
+_python_turn = threading.RLock()
+
+
 def _has_logline(master: str, python: str) -> bool:
     """Whether the workers of a session surely have Logline: those on this machine that run this very Python. Of a
     cluster, or of another Python, only its user can know."""
