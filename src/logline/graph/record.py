@@ -82,6 +82,8 @@ class OperatorRecord(msgspec.Struct, frozen=True):
     """What gives its open sets their meaning; None if the log does not know."""
     id: OperatorId | None = None
     """What it is called in the log for good; None: its name, in the first generation."""
+    type: str = ""
+    """The class of a middle operator or sink: what is ready-made is known by it. Empty in older logs."""
 
     @property
     def stages(self) -> bool:
@@ -179,12 +181,16 @@ def _operator(graph: Graph, node: Node) -> OperatorRecord:
         depends=tuple(dependencies(graph, node)),
         parameters={} if op is None else {name: str(value) for name, value in op.parameters().items()},
         id=graph.id_of(node.name),
+        type="" if op is None else _type(op),
     )
 
 
 def _read(source: Source) -> ReadRecord:
-    kind = f"{module_of(type(source))}.{type(source).__qualname__}"
-    return ReadRecord(kind, source.replayable, source.destructive)
+    return ReadRecord(_type(source), source.replayable, source.destructive)
+
+
+def _type(thing: object) -> str:
+    return f"{module_of(type(thing))}.{type(thing).__qualname__}"
 
 
 def graph_of(record: GraphRecord) -> Graph:

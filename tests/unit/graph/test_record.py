@@ -86,6 +86,8 @@ def sales() -> Graph:
 
 def test_what_a_log_holds_is_what_is_written_today() -> None:
     made = json.loads(json.dumps(to_plain(record_of(sales()))))
+    types = [operator.pop("type") for operator in made["operators"].values()]  # later than the others
+    assert types == ["", "tests.unit.graph.graphs.Pass", "tests.unit.graph.graphs.Pass"]
     for operator in made["operators"].values():
         assert operator.pop("parameters") == {}  # later than the others
         operator.pop("id")
