@@ -78,6 +78,8 @@ class DueSet(msgspec.Struct, eq=False):
     somebody put in their place."""
     diverted: Finished | None = None
     """Of a set that failed for good and goes to port `errors`: its members."""
+    dropped: str | None = None
+    """Of a set that failed for good and is dropped: why."""
 
     def move(self, to: State) -> None:
         """Changes the state; raises if the table does not allow it."""
@@ -231,13 +233,21 @@ class DueSets:
             self._stopped(due)
         return due
 
-    def set_aside(self, serial: Serial, outputs: tuple[Produced, ...] = (), diverted: Finished | None = None) -> None:
-        """A set that failed for good is dropped, or diverted with its event for port `errors`."""
+    def divert(self, serial: Serial, outputs: tuple[Produced, ...], diverted: Finished) -> None:
+        """A set that failed for good leaves with its event for port `errors`."""
+        due = self._set_aside(serial)
+        due.diverted, due.outputs = diverted, outputs
+
+    def drop(self, serial: Serial, why: str) -> None:
+        """A set that failed for good is dropped."""
+        self._set_aside(serial).dropped = why
+
+    def _set_aside(self, serial: Serial) -> DueSet:
         due = self._sets[serial]
         due.move("done")
-        due.diverted, due.outputs = diverted, outputs
         if not self._ordered:
             self._done.append(due)
+        return due
 
     def _stopped(self, due: DueSet) -> None:
         self.in_flight -= 1

@@ -108,14 +108,14 @@ class SetGeneration:
             self._halt(failure, serial)
         elif self._spec.on_error == "drop":
             self._act(do.Discard(serial))
-            self.sets.set_aside(serial)
+            self.sets.drop(serial, failure.reason)
         else:
             self._act(do.Divert(serial, failure))
 
     def diverted(self, stimulus: on.Diverted) -> None:
         """The event for port `errors` is made."""
         diverted = Finished(stimulus.serial, stimulus.inset, stimulus.members)
-        self.sets.set_aside(stimulus.serial, (stimulus.output,), diverted)
+        self.sets.divert(stimulus.serial, (stimulus.output,), diverted)
 
     # ---- calls (R9) -----------------------------------------------------------------------------------
 

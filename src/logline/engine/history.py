@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from logline.engine.moments import Wall
 from logline.engine.sets import Member
@@ -16,6 +16,17 @@ class Finished(NamedTuple):
     serial: Serial
     id: InsetId
     members: tuple[Member, ...]
+
+
+class Membership(NamedTuple):
+    """One event in a set that is done."""
+
+    serial: Serial
+    id: InsetId
+    note: Any = None
+    """What `assign` attached."""
+    dropped: str | None = None
+    """Why the set came to nothing, if it failed and was dropped."""
 
 
 @dataclass(slots=True)

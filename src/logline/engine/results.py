@@ -37,6 +37,11 @@ class Failure:
     retryable: bool = False
     """Whether the operator's `retry` names this kind of exception."""
 
+    @property
+    def reason(self) -> str:
+        """The exception in one line, as an error's `reason` has it."""
+        return f"{self.kind}: {self.message}"
+
 
 class Result(NamedTuple):
     """What the generation of one set came to."""

@@ -101,6 +101,8 @@ class Sealing:
         for produced in outputs:
             step.outputs.append(put(produced, serial))
         made = self._traces and any(produced.port in self._spec.traced_out for produced in outputs)
+        if due.dropped is not None:
+            step.sets.dropped[serial] = due.dropped
         if due.retried:  # whatever came of it: what failed again is a new error
             failed = any(produced.port == ERRORS for produced in outputs)
             step.errors.resolved.update(dict.fromkeys(due.retried, "failed again" if failed else "retried"))

@@ -65,6 +65,8 @@ class SetChanges:
     done: list[Serial] = own(list, counts=True)
     finished: list[Finished] = extend()
     """Sets that began and ended within the step."""
+    dropped: dict[Serial, str] = update(counts=False)
+    """Of the sets that are done or finished: those that failed and were dropped, with the reason."""
 
 
 @changes
@@ -179,11 +181,13 @@ class Step:
                 sets.finished = [known for known in sets.finished if known.serial != serial]
         alone = sets.alone.pop(serial, None)
         if alone is not None:
-            if traced and ordered:
+            dropped = serial in sets.dropped  # why is remembered with the membership, which a run does not hold
+            if traced and ordered and not dropped:
                 self.trace(serial, alone)
-            elif traced:
+            elif traced or dropped:
                 sets.finished.append(Finished(serial, own_id(alone), (alone,)))
-                self.lineage.kept.append(serial)
+                if traced:
+                    self.lineage.kept.append(serial)
             if sets.answers:
                 sets.answers.pop(serial, None)
             return
@@ -231,6 +235,8 @@ class Step:
         """The fields with rules of their own: members join, sets are parked and done, as if that happened here."""
         sets, lineage = Step.sets.peek(later), Step.lineage.peek(later)
         kept = set(lineage.kept)
+        if sets.dropped:
+            self.sets.dropped.update(sets.dropped)
         for serial, members in sets.members.items():
             for member in members:
                 self.join(serial, member)

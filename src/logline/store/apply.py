@@ -181,9 +181,9 @@ def _apply_sets(rows: Rows, step: Step, prepared: Prepared, dues: int) -> int:
         rows.delete(FAILURES, (serial,))
     made = history.made_by(step.outputs, lineage.kept)
     for serial, inset, joined in prepared.finished:
-        _remember(rows, serial, inset, joined, made)
+        _remember(rows, serial, inset, joined, made, sets.dropped.get(serial))
     for serial in sets.done:
-        _finish(rows, serial, made)
+        _finish(rows, serial, made, sets.dropped.get(serial))
     if lineage.segment is not None or lineage.expired:
         history.put_step(rows, step.number, lineage)
     for channel, base in step.forget.items():
@@ -198,17 +198,17 @@ def _set(rows: Rows, serial: Serial) -> SetRow:
     return found
 
 
-def _remember(rows: Rows, serial: Serial, inset: bytes, joined: Joined, made: Made) -> None:
-    members.remember(rows, serial, inset, joined)
+def _remember(rows: Rows, serial: Serial, inset: bytes, joined: Joined, made: Made, dropped: str | None) -> None:
+    members.remember(rows, serial, inset, joined, dropped)
     if serial in made:
         rows.put(KEPT_SETS, (serial,), KeptSet(inset, joined, made[serial]))
 
 
-def _finish(rows: Rows, serial: Serial, made: Made) -> None:
+def _finish(rows: Rows, serial: Serial, made: Made, dropped: str | None) -> None:
     """The set leaves the image; its memberships are remembered, and its answers if lineage keeps what it made."""
     inset = _set(rows, serial).id
     rows.delete(SETS, (serial,))
-    _remember(rows, serial, inset, members.take(rows, serial), made)
+    _remember(rows, serial, inset, members.take(rows, serial), made, dropped)
     for key, answer in list(rows.scan(ANSWERS, (serial,))):
         rows.delete(ANSWERS, key)
         if serial in made:

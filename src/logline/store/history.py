@@ -164,7 +164,7 @@ def every(rows: Rows) -> Iterator[Finished]:
 
 def insets_of(rows: Rows, channel: ChannelName, ssn: Ssn) -> list[Serial]:
     """The sets that have this event as a member."""
-    found = members.sets_of(rows, channel, ssn)
+    found = {known.serial for known in members.memberships(rows, channel, ssn)}
     index = rows.floor(RUN_EVENTS, (channel, ssn))
     if index is not None:
         (_, first), (serial, many) = index

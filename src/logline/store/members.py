@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from logline.engine import codec
-from logline.engine.history import Finished
+from logline.engine.history import Finished, Membership
 from logline.engine.sets import Member
 from logline.names import ChannelName, Serial, Ssn
 from logline.store.rows import Rows, Table
@@ -70,6 +70,8 @@ class DoneRow(NamedTuple):
     runs: list[int]
     """First, number, first, number, ..."""
     notes: list[bytes | None] | None
+    dropped: str | None = None
+    """Why the set came to nothing, if it failed and was dropped. In older logs there is none."""
 
     def joined(self, channel: ChannelName) -> Joined:
         """The row as members of the set."""
@@ -113,8 +115,8 @@ def take(rows: Rows, serial: Serial) -> Joined:
 # ---- done sets ----------------------------------------------------------------------------------------------------
 
 
-def remember(rows: Rows, serial: Serial, inset: bytes, joined: Joined) -> None:
-    """The memberships of a set that is done."""
+def remember(rows: Rows, serial: Serial, inset: bytes, joined: Joined, dropped: str | None) -> None:
+    """The memberships of a set that is done, and why it was dropped if it was."""
     blocks: dict[tuple[ChannelName, int], tuple[list[int], list[bytes | None]]] = {}
     done = 0
     for channel, first, many in joined.each():
@@ -128,7 +130,7 @@ def remember(rows: Rows, serial: Serial, inset: bytes, joined: Joined) -> None:
             done += upto - first
             first = upto
     for (channel, block), (runs, notes) in blocks.items():
-        rows.put(DONE, (channel, block, serial), DoneRow(inset, runs, notes if any(notes) else None))
+        rows.put(DONE, (channel, block, serial), DoneRow(inset, runs, notes if any(notes) else None, dropped))
 
 
 def forget(rows: Rows, channel: ChannelName, base: Ssn) -> None:
@@ -143,7 +145,7 @@ def forget(rows: Rows, channel: ChannelName, base: Ssn) -> None:
             rows.delete(DONE, key)
         elif len(kept) < len(members):
             [(_, runs)], notes = Joined.of(kept)
-            rows.put(DONE, key, DoneRow(row.id, runs, notes))
+            rows.put(DONE, key, DoneRow(row.id, runs, notes, row.dropped))
 
 
 def remembered(rows: Rows) -> Iterator[Finished]:
@@ -152,10 +154,11 @@ def remembered(rows: Rows) -> Iterator[Finished]:
         yield Finished(serial, codec.decode(row.id), tuple(row.joined(channel).members()))
 
 
-def sets_of(rows: Rows, channel: ChannelName, ssn: Ssn) -> set[Serial]:
+def memberships(rows: Rows, channel: ChannelName, ssn: Ssn) -> list[Membership]:
     """The done sets that have this event as a member."""
-    return {
-        serial
+    return [
+        Membership(serial, codec.decode(row.id), next(m.note for m in joined.members() if m.ssn == ssn), row.dropped)
         for (_, _, serial), row in rows.scan(DONE, (channel, ssn // BLOCK))
-        if any(first <= ssn < first + many for _, first, many in row.joined(channel).each())
-    }
+        for joined in [row.joined(channel)]
+        if any(first <= ssn < first + many for _, first, many in joined.each())
+    ]

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from logline.engine.events import Head, Output
-from logline.engine.history import Finished
+from logline.engine.history import Finished, Membership
 from logline.engine.image import Image, Needs, Taken
 from logline.engine.sets import Answer
 from logline.names import ChannelName, Incarnation, PortName, Serial, Ssn
-from logline.store import history, load, pins
+from logline.store import history, load, members, pins
 from logline.store.rows import Events, Rows
 
 
@@ -88,6 +88,11 @@ class RowsReader(ABC):
         """The done sets with this event as a member, whether a lineage scope keeps them or not."""
         with self.look() as (rows, _):
             return history.insets_of(rows, channel, ssn)
+
+    def memberships(self, channel: ChannelName, ssn: Ssn) -> list[Membership]:
+        """This event in done sets; a set of one event may only be in a run (`insets_of`), or nowhere."""
+        with self.look() as (rows, _):
+            return members.memberships(rows, channel, ssn)
 
     def made_from(self, serial: Serial, ports: Sequence[PortName]) -> list[tuple[PortName, Ssn]]:
         """What the set put out on these ports, found in the events themselves."""

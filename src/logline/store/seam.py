@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from logline.engine.events import Head, Output
-from logline.engine.history import Finished
+from logline.engine.history import Finished, Membership
 from logline.engine.image import Image, Needs, Taken
 from logline.engine.sets import Answer
 from logline.engine.step import Step
@@ -101,6 +101,10 @@ class Reader(Protocol):
 
     def insets_of(self, channel: ChannelName, ssn: Ssn) -> Sequence[Serial]:
         """The done sets with this event as a member, as far as they are remembered."""
+
+    def memberships(self, channel: ChannelName, ssn: Ssn) -> Sequence[Membership]:
+        """This event in done sets, as far as they are remembered; a set of one event need not be, unless it was
+        dropped."""
 
     def made_from(self, serial: Serial, ports: Sequence[PortName]) -> Sequence[tuple[PortName, Ssn]]:
         """What a set that a lineage scope keeps put out on these ports; events that are collected may be missing."""

@@ -238,6 +238,7 @@ def test_a_dropped_set_makes_nothing() -> None:
     assert one(asked, do.Discard) == do.Discard(FIRST)
     assert machine.commits.pending.positions[INPUT.name].ssn == 1
     assert machine.commits.pending.outputs == []
+    assert machine.commits.pending.sets.dropped == {FIRST: failure().reason}
     assert FIRST not in machine.generation.sets
 
 

@@ -121,7 +121,8 @@ _CHANGES: dict[str, Any] = {
 def test_a_step_is_empty_when_it_changes_nothing() -> None:
     assert Step().empty
     assert step_of(number=7, serial=ONE).empty  # a number alone is no change
-    of_others = {"number", "serial", "kept", "lone", "lows", "segment"}  # they say more about outputs and done sets
+    # They say more about outputs and done sets.
+    of_others = {"number", "serial", "kept", "lone", "lows", "segment", "dropped"}
     parts = [getattr(Step(), name) for name in ("sets", "lineage", "errors", "reads", "writes")]
     assert {f.name for part in (Step(), *parts) for f in dataclasses.fields(part)} == {*_CHANGES, *of_others}
     for name, value in _CHANGES.items():
@@ -130,6 +131,15 @@ def test_a_step_is_empty_when_it_changes_nothing() -> None:
 
 def test_the_bytes_of_a_step_are_those_of_all_its_rows() -> None:
     assert step_of(outputs=[output(1, 10)], staged=[output(2, 20), output(3, 30)]).nbytes == 30
+
+
+def test_why_a_set_of_one_event_was_dropped_is_remembered_with_its_membership() -> None:
+    step, later = step_of(serial=ONE, alone={ONE: taken(1)}), Step()
+    later.sets.dropped[ONE] = "ValueError: no"
+    later.close(ONE, traced=False)
+    step.absorb(later)
+    wanted = [Finished(ONE, "orders:1", (taken(1),))]
+    assert step == step_of(serial=ONE, finished=wanted, dropped={ONE: "ValueError: no"})
 
 
 # ---- several steps in one commit --------------------------------------------------------------------------------

@@ -164,8 +164,7 @@ class ArrowPayloads:
         self, inset: InsetId, members: Sequence[pa.RecordBatch], events: Sequence[str], failure: Failure
     ) -> Produced:
         """A set that failed for good, as an event on port `errors`."""
-        reason = f"{failure.kind}: {failure.message}"
-        return self._error(inset, events, reason, failure.traceback, rows_to_bytes(members))
+        return self._error(inset, events, failure.reason, failure.traceback, rows_to_bytes(members))
 
     def _error(self, inset: InsetId, events: Sequence[str], reason: str, trace: str, data: bytes | None) -> Produced:
         return dead_letter(self.operator, str(inset), events, reason, trace, data)

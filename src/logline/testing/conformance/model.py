@@ -16,7 +16,7 @@ import pytest
 
 from logline.engine import codec
 from logline.engine.events import Head, Output, Position
-from logline.engine.history import Finished
+from logline.engine.history import Finished, Membership
 from logline.engine.image import Image, Needs
 from logline.engine.sets import Answer, Member, own_id
 from logline.engine.step import Step
@@ -38,6 +38,8 @@ class Model:
     staged: dict[PortName, list[Output]] = field(default_factory=dict)
     """Rows above the head that belong to the read under way; what an older try left behind is not among them."""
     done: dict[tuple[ChannelName, Ssn, Serial], tuple[InsetId, Any]] = field(default_factory=dict)
+    dropped: dict[Serial, str] = field(default_factory=dict)
+    """Why sets were dropped, for as long as a membership of them is in `done`."""
     forgotten: dict[ChannelName, Ssn] = field(default_factory=dict)
     """Where a channel was last told to forget; it only rises."""
     kept: dict[Serial, Finished] = field(default_factory=dict)
@@ -58,6 +60,7 @@ class Model:
             over.append(Finished(serial, opened.id, (*opened.members, *step.sets.members.get(serial, ()))))
         for finished in over:
             self._remember(*finished)
+        self.dropped |= step.sets.dropped
         self._expire(step.lineage.expired)
         self._keep(step, over)
         self.image.apply(step)
@@ -253,6 +256,10 @@ def _check_kept(reader: Reader, model: Model) -> None:
                 assert serial in reader.insets_of(member.channel, member.ssn)
     for channel, ssn, serial in model.done:
         assert serial in reader.insets_of(channel, ssn)
+        (known,) = (m for m in reader.memberships(channel, ssn) if m.serial == serial)
+        inset, note = model.done[channel, ssn, serial]
+        wanted = Membership(serial, inset, note, model.dropped.get(serial))
+        assert list(map(codec.encode, known[1:])) == list(map(codec.encode, wanted[1:]))
     for number in range(1, model.image.serial + 2):
         if number not in model.kept:
             assert reader.inset(Serial(number)) is None

@@ -162,6 +162,8 @@ def _generate(draw: Draw, model: Model, step: Step) -> None:
         if rising or not (model.runs or step.lineage.lone):  # with runs the serials on a port rise
             for port in draw(st.lists(st.sampled_from((*PORTS, WRITES)), max_size=3)):
                 _put(draw, model, step, port, serial)
+        if draw(st.integers(0, 3)) == 0:
+            step.sets.dropped[serial] = draw(st.text(max_size=4))
         step.close(serial, traced=draw(st.booleans()), ordered=rising and 0 not in made)
 
 
