@@ -302,7 +302,7 @@ class Machine(ABC):
         """History first: what its outputs were made of is needed no longer than they are."""
         floors = self.retention.floors(needs, self.outbox.durable, self.moment)
         pending = self.commits.pending
-        pending.lineage.expired = max(pending.lineage.expired, self.retention.expire(floors))
+        pending.lineage.expired = max(pending.lineage.expired, self.retention.expire(floors, self.moment))
         collected = self.outbox.collect(needs, written, floors)
         pending.collected.update(collected)
         if ERRORS in collected:  # its own receiver, for rows that were retried

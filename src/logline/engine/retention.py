@@ -1,9 +1,9 @@
 """What lineage scopes keep, and for how long (R12; LOG.io section 3.6).
 
-A scope keeps an event of its target for `keep`, and everything that the event was made of for as long. So what is
-needed is known at the targets first and passed on against the stream: an instance that still keeps outputs needs the
-members of the sets they were made from; its senders read that in its journal (`Needs.low`) and keep those events, and
-with them the history of the sets that made them.
+A scope keeps an event of its paths for `keep`, also one of which nothing was made: why, is asked later. It keeps all
+that an event was made of for as long as the event. So what is needed is passed on against the stream: an instance
+that still keeps outputs needs the members of the sets they were made from; its senders read that in its journal
+(`Needs.low`) and keep those events, and with them the history of the sets that made them.
 
 A scope's time is an age by the wall clock. Where that clock was set back, what is stamped with a time that has not
 come yet would be kept until it comes, and for the scope's time beyond. So its age is counted, on the monotonic clock,
@@ -131,7 +131,7 @@ class Retention:
     def floors(
         self, needs: Mapping[ChannelName, Needs], durable: Mapping[PortName, Ssn], moment: Moment
     ) -> dict[PortName, Ssn]:
-        """The first SSN of each kept port that is needed: by a receiver, or by a scope that ends here."""
+        """The first SSN of each kept port that is needed: by a receiver, or by the age of its own events."""
         for segment in self.segments:
             if segment.at > moment.wall:
                 self._ahead.setdefault(segment.number, moment.monotonic)
@@ -140,8 +140,7 @@ class Retention:
             floor = Ssn(durable[port] + 1)
             for channel in self.spec.ports[port]:
                 floor = min(floor, _needed(needs.get(channel.name)))
-            if keep.target:
-                floor = min(floor, self._after(port, durable, self._older(moment, keep.age)))
+            floor = min(floor, self._after(port, durable, self._older(moment, keep.age)))
             if port == ERRORS:
                 floor = self._retried(floor, found)
             if keep.nbytes is not None and self.segments:
@@ -183,10 +182,18 @@ class Retention:
         """The first event of the channel that the kept history leads to."""
         return min((s.lows[channel] for s in self.segments if channel in s.lows), default=None)
 
-    def expire(self, floors: Mapping[PortName, Ssn]) -> int:
-        """Drops the segments of which nothing is needed; the number of the last one, 0 if there is none."""
+    def expire(self, floors: Mapping[PortName, Ssn], moment: Moment) -> int:
+        """Drops the segments of which nothing is needed; the number of the last one, 0 if there is none. What sets
+        asked that made nothing (`Answer`) is needed for the scope's time, unless a size bounds it."""
+        retain = self.spec.retain.values()
+        bounded = any(keep.nbytes is not None for keep in retain)
+        older = self._older(moment, max((keep.age for keep in retain), default=0))
         found = 0
-        while self.segments and all(self.segments[0].ports.get(p, (0, 0))[0] < f for p, f in floors.items()):
+        while (
+            self.segments
+            and all(self.segments[0].ports.get(p, (0, 0))[0] < f for p, f in floors.items())
+            and (bounded or older(self.segments[0]))
+        ):
             found = self._expired = self.segments.pop(0).number
             self._ahead.pop(found, None)
         return found

@@ -100,7 +100,10 @@ class Sealing:
         serial, outputs, step, put = due.serial, due.outputs, self.step, self._outbox.put
         for produced in outputs:
             step.outputs.append(put(produced, serial))
-        made = self._traces and any(produced.port in self._spec.traced_out for produced in outputs)
+        made = self._traces and (
+            # What was asked for it tells what became of it, also if nothing was made.
+            bool(due.answers) or any(produced.port in self._spec.traced_out for produced in outputs)
+        )
         if due.dropped is not None:
             step.sets.dropped[serial] = due.dropped
         if due.retried:  # whatever came of it: what failed again is a new error

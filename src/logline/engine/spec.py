@@ -62,9 +62,7 @@ class Retain:
     """How long lineage keeps the events of a port (R12)."""
 
     age: int
-    """The scope's time, in microseconds."""
-    target: bool = True
-    """Whether the time is counted from the port's own events; otherwise they are kept for what is made of them."""
+    """The scope's time, in microseconds; counted from the port's own events, and from what was made of them."""
     nbytes: int | None = None
     """Not more than so many bytes of the port, whatever they lead to."""
 

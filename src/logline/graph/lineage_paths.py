@@ -37,9 +37,7 @@ class Kept:
     """How long the events of an output port are kept for lineage: the most that a scope asks for."""
 
     span: timedelta | None
-    """None: as long as there is room."""
-    target: bool
-    """Whether a scope ends here, so that the time is counted from the port's own events."""
+    """Counted from the port's own events, and from what was made of them. None: as long as there is room."""
     size: int | None
     """Bytes, at most. None: no bound."""
 
@@ -50,23 +48,13 @@ def kept_ports(graph: Graph) -> Mapping[Port, Kept]:
     for scope in graph.scopes:
         _, outs = _on_paths(graph, scope)
         for port in outs | ({scope.start} if scope.start is not None else set()):
-            target = scope.target is None or scope.target == port
-            new, old = Kept(scope.keep, target, scope.size), found.get(port)
-            found[port] = new if old is None else _longer(old, new)
+            new, old = Kept(scope.keep, scope.size), found.get(port)
+            found[port] = new if old is None else Kept(_most(old.span, new.span), _most(old.size, new.size))
     return found
 
 
-def _longer(one: Kept, other: Kept) -> Kept:
-    def most(a: Any, b: Any) -> Any:
-        return None if a is None or b is None else max(a, b)
-
-    # The time of a scope that ends here is not that of one that passes through.
-    counted = [kept.span for kept in (one, other) if kept.target] or [one.span, other.span]
-    return Kept(
-        most(counted[0], counted[-1]),
-        one.target or other.target,
-        most(one.size, other.size),
-    )
+def _most(a: Any, b: Any) -> Any:
+    return None if a is None or b is None else max(a, b)
 
 
 def enabled_ports(graph: Graph) -> Mapping[OperatorName, Enabled]:

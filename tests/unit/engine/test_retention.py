@@ -66,9 +66,9 @@ def test_an_event_of_the_target_is_kept_for_the_scopes_time() -> None:
     assert floor(kept, taken, 3, now=2 * HOUR - 1) == 1
     assert floor(kept, taken, 3, now=2 * HOUR) == 2
     assert kept.low(INTO) == 10
-    assert kept.expire(kept.floors(taken, {OUT: Ssn(3)}, at(2 * HOUR))) == 1
+    assert kept.expire(kept.floors(taken, {OUT: Ssn(3)}, at(2 * HOUR)), at(2 * HOUR)) == 1
     assert kept.low(INTO) == 20
-    assert kept.expire(kept.floors(taken, {OUT: Ssn(3)}, at(9 * HOUR))) == 3
+    assert kept.expire(kept.floors(taken, {OUT: Ssn(3)}, at(9 * HOUR)), at(9 * HOUR)) == 3
     assert kept.low(INTO) is None
     # Without any history nothing is kept for it: what could not go before (an error, say) goes now.
     assert floor(kept, taken, 3, now=9 * HOUR) == 4
@@ -83,7 +83,7 @@ def test_a_segment_is_kept_for_its_last_output() -> None:
 
 def test_on_the_way_to_the_target_an_event_is_kept_for_what_is_made_of_it() -> None:
     """Counted from the target's output: however old it is itself."""
-    kept = Retention(spec(Retain(HOUR, target=False)))
+    kept = Retention(spec(Retain(HOUR)))
     for ssn in range(1, 6):
         put_out(kept, ssn, now=ssn * HOUR, low=ssn)
     late = 100 * HOUR
@@ -93,6 +93,26 @@ def test_on_the_way_to_the_target_an_event_is_kept_for_what_is_made_of_it() -> N
     assert floor(kept, needs(5), 5, late) == 6
     assert floor(kept, needs(5, low=4), 5, late) == 4  # lineage is needed of one that has taken everything, too
     assert floor(kept, {}, 5, late) == 1  # nothing is known of the receiver
+
+
+def test_an_event_of_which_nothing_was_made_is_kept_for_the_scopes_time() -> None:
+    """Its receiver has taken it and needs nothing of it: why nothing came of it can still be asked."""
+    kept = Retention(spec(Retain(HOUR)))
+    put_out(kept, 1, now=HOUR, low=1)
+    assert floor(kept, needs(1), 1, now=2 * HOUR - 1) == 1
+    assert floor(kept, needs(1), 1, now=2 * HOUR) == 2
+
+
+def test_what_a_set_asked_that_made_nothing_is_kept_for_the_scopes_time() -> None:
+    kept = Retention(spec(Retain(HOUR)))
+    step = step_of(done=[Serial(1)], kept=[Serial(1)])
+    step.reach_down({INTO: Ssn(7)})
+    kept.record(step, Wall(HOUR))
+    for now, expired in ((2 * HOUR - 1, 0), (2 * HOUR, 1)):
+        assert kept.expire(kept.floors(needs(0), {OUT: Ssn(0)}, at(now)), at(now)) == expired
+    sized = Retention(spec(Retain(FOREVER, nbytes=100)))
+    sized.record(step_of(done=[Serial(1)], kept=[Serial(1)]), Wall(0))
+    assert sized.expire(sized.floors(needs(0), {OUT: Ssn(0)}, at(0)), at(0)) == 1  # nothing else would end it
 
 
 def test_a_port_holds_no_more_than_the_scopes_size() -> None:
@@ -138,7 +158,7 @@ def test_a_set_that_lasted_for_long_keeps_its_first_member() -> None:
 
 def test_an_error_is_kept_for_what_came_of_its_retry_and_no_longer() -> None:
     """errors:1 and errors:2 are put out in the first hour. errors:1 is retried in the second and makes event 1."""
-    retain = {OUT: Retain(HOUR), ERRORS: Retain(HOUR, target=False)}
+    retain = {OUT: Retain(HOUR), ERRORS: Retain(HOUR)}
     made = spec(Retain(HOUR))
     kept = Retention(replace(made, retain=retain, ports={**made.ports, ERRORS: ()}))
     again, durable = again_channel(InstanceName("hourly")), {OUT: Ssn(1), ERRORS: Ssn(2)}
@@ -150,18 +170,18 @@ def test_an_error_is_kept_for_what_came_of_its_retry_and_no_longer() -> None:
     kept.record(retried, Wall(2 * HOUR))
     soon = kept.floors(needs(1), durable, at(3 * HOUR - 1))
     assert soon[ERRORS] == 1
-    assert kept.expire(soon) == 0
+    assert kept.expire(soon, at(3 * HOUR - 1)) == 0
     assert kept.low(INTO) == 5
     later = kept.floors(needs(1), durable, at(3 * HOUR))
     assert later == {OUT: 2, ERRORS: 3}
-    assert kept.expire(later) == 2
+    assert kept.expire(later, at(3 * HOUR)) == 2
     assert kept.low(INTO) is None
 
 
 def test_an_error_is_kept_while_its_rows_are_on_their_way() -> None:
     made = spec(Retain(HOUR))
     again = again_channel(made.name)
-    errors = Retain(HOUR, target=False)
+    errors = Retain(HOUR)
     traced = made.traced_in | {again}
     kept = Retention(
         replace(made, retain={OUT: Retain(HOUR), ERRORS: errors}, ports={**made.ports, ERRORS: ()}, traced_in=traced)
@@ -236,4 +256,4 @@ def test_a_scope_that_is_gone_keeps_nothing() -> None:
     image = Image(segments={4: put_out(kept, 1, now=0, low=1)._replace(number=4)})
     without = Retention(InstanceSpec(name=InstanceName("hourly"), ports={PortName("out"): ()}))
     without.restore(image)
-    assert without.expire(without.floors({}, {OUT: Ssn(1)}, at(0))) == 4
+    assert without.expire(without.floors({}, {OUT: Ssn(1)}, at(0)), at(0)) == 4

@@ -135,7 +135,7 @@ def for_partition(instance: Instance, partition: PartitionName | None) -> Instan
 
 def retain(kept: Kept) -> Retain:
     """What a scope asks of a port, as the engine counts it."""
-    return Retain(FOREVER if kept.span is None else micros(kept.span), kept.target, kept.size)
+    return Retain(FOREVER if kept.span is None else micros(kept.span), kept.size)
 
 
 def _with_code(node: Node, spec: InstanceSpec, name: Called) -> Instance:

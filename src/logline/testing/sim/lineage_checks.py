@@ -40,7 +40,7 @@ class LineageChecks:
         self._made: dict[Event, Serial] = {}
         self._sets: dict[tuple[InstanceName, Serial], set[tuple[ChannelName, Ssn]]] = {}
         self._at: dict[Event, Moment] = {}
-        """When an event of a scope's target was put out: how much time has passed since, and its logged time."""
+        """When an event on a scope's path was put out: how much time has passed since, and its logged time."""
         self._retried_late: set[Event] = set()
         """Errors that were retried when the scope's time was over for them: what they were made of was gone."""
 
@@ -70,7 +70,7 @@ class LineageChecks:
                 if row.mark:
                     continue
                 event = (name, port, ssn)
-                if port in spec.retain and spec.retain[port].target and image.segments:
+                if port in spec.retain and image.segments:
                     self._at[event] = Moment(self._clock().monotonic, image.segments[max(image.segments)].at)
                 if row.serial and port in spec.traced_out:
                     self._look_at_set(event, row.serial)
@@ -99,7 +99,7 @@ class LineageChecks:
         self._at = kept
 
     def check_kept(self) -> None:
-        """R12: an event of a target, and all it was made of, can be read for as long as the scope says: until it has
+        """R12: an event on a path, and all it was made of, can be read for as long as the scope says: until it has
         that age by the wall clock. Where that clock was set back, it may go when so much time has passed."""
         self.forget_old()
         todo = list(self._at)
