@@ -187,9 +187,11 @@ def _search(events: Events, port: PortName, serial: Serial, last: Ssn) -> Iterat
     """Events of a port whose set has this serial, found by halving: serials rise with the SSN."""
 
     def first_from(ssn: int) -> tuple[int, int] | None:
-        """The first event that is there from `ssn` on, with its serial; the end has none and comes last."""
-        event = events.first_from(port, ssn)
-        return None if event is None or event.ssn > last or event.mark else (event.ssn, event.serial)
+        """The first event that is there from `ssn` on, with its serial. A mark has none: the end, which is the last
+        one, and where it was taken back a few between the others (R11')."""
+        while (event := events.first_from(port, ssn)) is not None and event.mark:
+            ssn = event.ssn + 1
+        return None if event is None or event.ssn > last else (event.ssn, event.serial)
 
     low, high = 1, last + 1
     while low < high:

@@ -186,3 +186,21 @@ def test_what_is_not_there_is_said(asked: str, kind: type[Exception], says: str)
         log.backward(asked)
     with pytest.raises(BadName, match="there is no operator 'nowhere'"):
         log.backward("hourly:1", to="nowhere")
+
+
+def test_forward_where_the_end_was_taken_back(url: str) -> None:
+    """Marks lie between the events that are searched (R11')."""
+
+    def numbered(count: int) -> Pipeline:
+        p = Pipeline("reopened")
+        same = p.source("rows", Each(*(numbers(n) for n in range(count)))).map_batches("same", lambda batch: batch)
+        same.sink("store", sinks.collect())
+        p.lineage()
+        return p
+
+    for count in range(1, 6):
+        numbered(count).run(url, engine="inline", until="now", close=True)
+    log = numbered(6).run(url, engine="inline", until="now", close=True).log
+    for n in range(6):
+        (event,) = log.find("rows", f"n = {n}")
+        assert log.forward(event, to="same")["event"].to_pylist() == log.find("same", f"n = {n}")
