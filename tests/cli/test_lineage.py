@@ -57,6 +57,19 @@ def test_drawings(folder: Path) -> None:
     assert {"blocks", "priced", "orders", "blocks:1", "orders:10"} <= texts
 
 
+def test_why_a_row_is_not_there(folder: Path) -> None:
+    said = ask(folder, "explain", "blocks", "--where", "n in (3, 99)").splitlines()
+    assert said[0] == 'orders:4 row 0  {"n": 3}'
+    assert said[1].startswith("  arrived (event level) at blocks: blocks:1 came of its event")
+    (row,) = json.loads(ask(folder, "explain", "priced", "--where", "n = 99", "--format", "json"))
+    assert (row["source"], row["what"]) == ("orders", "unread")
+    found = json.loads(ask(folder, "explain", "store", "--where", "n < 12", "--source", "priced", "--format", "json"))
+    assert {(r["what"], r["level"]) for r in found} == {("arrived", "row")}
+    cut = ask(folder, "explain", "blocks", "--where", "n < 3", "--rows", "1").splitlines()
+    assert cut[-1] == "... and 2 more: --rows 3"
+    assert "there is no operator 'nobody'" in ask(folder, "explain", "nobody", "--where", "true", code=1)
+
+
 def test_sql(folder: Path) -> None:
     said = ask(folder, "sql", "select sum(total) as all_of_it from blocks", "--format", "json")
     assert json.loads(said) == [{"all_of_it": 1560}]

@@ -117,6 +117,8 @@ LAYERS = {
         "tests/unit/lineage/test_records.py",
         "tests/unit/lineage/test_sql.py",
         "tests/unit/lineage/test_queries.py",
+        "tests/unit/lineage/test_explain.py",
+        "tests/unit/lineage/test_explain_unfinished.py",
     ),
     "spark": (
         "tests/unit/spark/test_settings.py",

@@ -19,6 +19,7 @@ from logline.cli.common import complain
 from logline.cli.control import restart, stop
 from logline.cli.demo import demo
 from logline.cli.errors import errors
+from logline.cli.explain import explain
 from logline.cli.gc import gc
 from logline.cli.lineage import lineage, sql
 from logline.cli.rerun import rerun
@@ -85,7 +86,7 @@ def about() -> None:
 
 
 app.command(cls=RunCommand)(run)
-for command in (check, status, stop, restart, errors, show, lineage, sql, rerun, gc, demo):
+for command in (check, status, stop, restart, errors, show, lineage, explain, sql, rerun, gc, demo):
     app.command()(command)
 app.command("replay", hidden=True)(rerun)  # its name before there was a policy of that name
 

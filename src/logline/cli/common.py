@@ -42,6 +42,15 @@ def complain(text: str) -> None:
     print(f"logline: {text}", file=sys.stderr)
 
 
+def shortened(text: str, width: int) -> str:
+    """The text in at most so many characters.
+
+    >>> shortened("item_id", 5)
+    'item…'
+    """
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
 def aligned(head: Sequence[str], rows: Iterable[Sequence[Any]], *, left: int = 1) -> str:
     """A table as text: the first `left` columns to the left, numbers to the right.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from logline.cli.common import Format, LogUrl, aligned, open_used
+from logline.cli.common import Format, LogUrl, aligned, open_used, shortened
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +74,9 @@ def _sampler(view: LogView, found: Trace, where: str | None, records: bool, samp
     def sample(event: Event) -> list[str]:
         rows = sorted(chosen.rows.get(event, ())) if records else None
         shown, total = chosen.sample(event, rows, samples)
-        lines = [_short(", ".join(f"{name}: {value}" for name, value in record.items()), WIDTH) for record in shown]
+        lines = [
+            shortened(", ".join(f"{name}: {value}" for name, value in record.items()), WIDTH) for record in shown
+        ]
         return lines + ([f"... {total - len(shown):,} more"] if samples and total > len(shown) else [])
 
     return sample
@@ -110,11 +112,7 @@ def _plain(value: Any) -> Any:
 
 
 def _table(found: pa.Table, rows: int) -> str:
-    shown = [[_short(str(value), CELL) for value in row.values()] for row in found.slice(0, rows).to_pylist()]
+    shown = [[shortened(str(value), CELL) for value in row.values()] for row in found.slice(0, rows).to_pylist()]
     text = aligned(found.column_names, shown, left=len(found.column_names))
     more = found.num_rows - len(shown)
     return text + (f"\n... and {more:,} more: --rows {found.num_rows}" if more else "")
-
-
-def _short(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -9,6 +9,7 @@ import pyarrow as pa
 from logline.errors import OptionError
 from logline.graph.record import schema_of
 from logline.lineage import sql
+from logline.lineage.explain import explain as follow_rows
 from logline.lineage.records import Chosen, records_table
 from logline.lineage.tables import calls as calls_table
 from logline.lineage.tables import edges, found_table
@@ -61,6 +62,11 @@ def find(store: Store, port: str, where: str, limit: int) -> list[str]:
         raise OptionError(f"find(limit={limit}): ask for at least one event")
     view = LogView(store)
     return [name_of(event) for event in sql.find(view, view.port(port), where, limit)]
+
+
+def explain(store: Store, port: str, where: str, source: str | None) -> pa.Table:
+    """Answers `Log.explain`: what became of the rows of the sources for which the condition is true."""
+    return follow_rows(LogView(store), port, where, source)
 
 
 def query(store: Store, text: str) -> pa.Table:

@@ -21,7 +21,7 @@ from logline.lineage.view import Event, LogView, Port, name_of
 from logline.names import ERRORS
 
 RECORDS = pa.schema([*FOUND, ("row", pa.int64()), ("record", pa.string())])
-_HOW = {"same": "i.{0} is not distinct from o.{0}", "from": "i.{0} >= o.{0}", "until": "i.{0} < o.{0}"}
+CONDITIONS = {"same": "i.{0} is not distinct from o.{0}", "from": "i.{0} >= o.{0}", "until": "i.{0} < o.{0}"}
 
 
 class Chosen:
@@ -83,12 +83,8 @@ class Chosen:
         depends = _depends(self._view, link, inputs.schema, outputs.schema)
         if not known.num_rows or not depends:
             return set(range(wanted.num_rows)) if known.num_rows else set()
-        self._db.register("i", _columns(inputs, [d.into for d in depends]))
-        self._db.register("o", _columns(outputs, [d.out for d in depends]))
-        conditions = " and ".join(_HOW[d.how].format(f"c{at}") for at, d in enumerate(depends))
-        side = ("i", "o") if backward else ("o", "i")
-        found = self._db.sql(f"select {side[0]}.row from {side[0]} semi join {side[1]} on ({conditions})")
-        return set(as_table(found)["row"].to_pylist())
+        found = "select i.row from i semi join o on {on}" if backward else "select o.row from o semi join i on {on}"
+        return set(agreeing(self._db, inputs, outputs, depends, found)["row"].to_pylist())
 
 
 def _depends(view: LogView, link: Link, inputs: pa.Schema, outputs: pa.Schema) -> Sequence[Dependency]:
@@ -96,7 +92,16 @@ def _depends(view: LogView, link: Link, inputs: pa.Schema, outputs: pa.Schema) -
     if ERRORS in (link.event[1], link.of[1]):
         return []  # an error holds rows, and its own columns tell nothing of them
     known = view.operator(link.operator).depends
-    return [d for d in known if d.how in _HOW and d.out in outputs.names and d.into in inputs.names]
+    return [d for d in known if d.how in CONDITIONS and d.out in outputs.names and d.into in inputs.names]
+
+
+def agreeing(db: Any, inputs: pa.Table, outputs: pa.Table, depends: Sequence[Dependency], query: str) -> pa.Table:
+    """A query on input records `i` and output records `o`, which have their numbers as `row`; `{on}` in it is the
+    condition that two of them agree."""
+    db.register("i", _columns(inputs, [d.into for d in depends]))
+    db.register("o", _columns(outputs, [d.out for d in depends]))
+    conditions = " and ".join(CONDITIONS[d.how].format(f"c{at}") for at, d in enumerate(depends))
+    return as_table(db.sql(query.format(on=f"({conditions})")))
 
 
 def _columns(table: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -10,9 +10,11 @@ columns that are added here take a name that the user's columns leave free.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, islice
 from typing import Any
 
 import pyarrow as pa
@@ -158,15 +160,21 @@ def _pick(view: LogView, port: Port, ssns: Sequence[Ssn]) -> list[Output]:
 
 def find(view: LogView, port: Port, where: str, limit: int) -> list[Event]:
     """The newest events of a port with a record for which the condition is true."""
-    found: list[Event] = []
-    for chunk in _chunks(view, port, reverse=True):
-        ssns = pa.concat_arrays([pa.repeat(pa.scalar(o.ssn, pa.int64()), o.rows) for o in chunk])
-        hits = matching(pa.Table.from_batches([o.payload for o in chunk]), where, port)
-        chosen = ssns.take(pa.array(hits, pa.int64())).unique().to_pylist()
-        found += [(port[0], port[1], Ssn(ssn)) for ssn in sorted(chosen, reverse=True)]
-        if len(found) >= limit:
-            break
-    return found[:limit]
+    return [(*port, output.ssn) for output, _ in islice(hits(view, port, where, reverse=True), limit)]
+
+
+def hits(view: LogView, port: Port, where: str, *, reverse: bool = False) -> Iterator[tuple[Output, list[int]]]:
+    """The events of a port with records for which the condition is true, and the numbers of these; the oldest event
+    first, or the newest."""
+    for chunk in _chunks(view, port, reverse=reverse):
+        found = matching(pa.Table.from_batches([o.payload for o in chunk]), where, port)
+        ends = list(accumulate(output.rows for output in chunk))
+        by_event: dict[int, list[int]] = {}
+        for row in found:
+            by_event.setdefault(bisect_right(ends, row), []).append(row)
+        for at in sorted(by_event):
+            before = ends[at] - chunk[at].rows
+            yield chunk[at], [row - before for row in by_event[at]]
 
 
 def matching(table: pa.Table, where: str, port: Port) -> list[int]:

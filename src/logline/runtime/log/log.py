@@ -142,6 +142,17 @@ class Log:
         """What was made of events, up to the sinks; the arguments and columns are those of `backward`."""
         return queries.lineage(self.store, event, "forward", to=to, where=where, records=records)
 
+    def explain(self, port: str, where: str, *, source: str | None = None) -> pa.Table:
+        """Why a row is not there: what became of the rows of the sources for which an SQL condition is true, on their
+        way to a port (or to a sink). `log.explain("hourly", "item_id = 'BZ234'")` has a row for each way that each of
+        them went: it arrived, was filtered, is late, on a port `errors`, in an open set, not read yet, and so on.
+
+        `source` is the port whose rows are followed, if not those of all sources. Ready-made operators are followed
+        row by row, others through `depends=`; otherwise `level` is `event`. The columns are described in
+        `logline.lineage.verdicts`.
+        """
+        return queries.explain(self.store, port, where, source)
+
     def calls(self, event: queries.Asked) -> pa.Table:
         """The answers that `ctx.call` got while events were made: the reads that are part of their lineage (R9)."""
         return queries.calls(self.store, event)
