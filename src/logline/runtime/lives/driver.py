@@ -39,7 +39,8 @@ L = TypeVar("L", bound=LogLife)
 IN_ORDER = frozenset({"left", "stopped", "handed"})
 """Ends of a life that let user code clean up; the others are like a crash."""
 
-OUTSIDE: Mapping[type[do.Action], str] = dict.fromkeys((do.Read, do.Confirm, do.WriteOut, do.AskPosition), "outside")
+_OUTSIDE = "outside"
+OUTSIDE: Mapping[type[do.Action], str] = dict.fromkeys((do.Read, do.Confirm, do.WriteOut, do.AskPosition), _OUTSIDE)
 """Actions that call the user's sources and sinks, which may block for as long as they like."""
 _CALLS: Mapping[type[do.Action], Call] = {
     do.ClaimJournal: "claim",
@@ -224,10 +225,14 @@ class LifeDriver(Generic[L]):
         if self.over is not None:
             return
         self.over = why
-        for thread in self._threads.values():
-            thread.stop()
+        in_order = why in IN_ORDER
+        for name, thread in self._threads.items():
+            # Sources and sinks are closed where they were opened: a connection may belong to its thread.
+            thread.stop(self.life.close_outside if in_order and name == _OUTSIDE else None)
         try:
-            self.life.close(in_order=why in IN_ORDER)
+            self.life.close(in_order=in_order)
+            if in_order and _OUTSIDE not in self._threads:
+                self.life.close_outside()
         finally:
             self.hooks.ended(self, why)
 

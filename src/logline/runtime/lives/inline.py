@@ -124,6 +124,8 @@ class InlineEngine:
         self._threads: list[threading.Thread] = []
         self._left_seen = 0
         self._looked = waiting_clock()
+        self._closing: list[threading.Thread] = []
+        """Threads that close sinks and sources; the run lasts until they have."""
         self._pristine = {name: Pristine(p) for name, p in instances.items()}
         """What a life begins with after a crash: the user's objects as no earlier life has touched them."""
         self._stays_open = any(p.spec.stays_open for p in instances.values())
@@ -412,10 +414,13 @@ class InlineEngine:
             if thread.is_alive():
                 logger.warning("thread %s is still at work; what it does is not part of the run", thread.name)
 
+        for thread in self._closing:
+            thread.join()
     def note_ended(self, driver: LifeDriver[Life]) -> None:
         """A life is over; its threads come to their end when what they do does."""
         self.unlisten(driver)
-        self._threads += [thread.thread for thread in driver.threads()]
+        for thread in driver.threads():
+            (self._closing if thread.closing else self._threads).append(thread.thread)
 
     # ---- what others ask ------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ class Life(LogLife):
         self.runner: GenerationRunner | None = None
         self._readings: dict[PartitionName, Reading] = {}
         self._gathering: Gathering | None = None
-        self._at_source = self._closed = False
+        self._stopping = False
         self._watch = driver.read_waits
         self._opened: set[TargetName] = set()
         self.applied: dict[TargetName, int] = {}
@@ -183,11 +183,11 @@ class Life(LogLife):
             self.suspects.close(in_order=in_order)
         super().close(in_order=in_order)
         if in_order:
-            sinks = self.instance.sinks or {}
-            self._close([self.instance.op, *(sinks[target] for target in self._opened)])
-            self._closed = True
-            if not self._at_source:  # else its own thread does it; the source itself is left alone
-                self._close([*self._readings.values(), self.instance.source])
+            self._close([self.instance.op])
+
+    def close_outside(self) -> None:
+        sinks = self.instance.sinks or {}
+        self._close([*(sinks[target] for target in self._opened), *self._readings.values(), self.instance.source])
 
     def _close(self, parts: Iterable[Any]) -> None:
         for part in parts:
@@ -320,13 +320,7 @@ class Life(LogLife):
 
     def _read(self, action: do.Read) -> Iterable[on.Stimulus]:
         """On a thread of its own; the life may be closed meanwhile."""
-        self._at_source = True
-        try:
-            return list(self._gather(action))
-        finally:
-            self._at_source = False
-            if self._closed:
-                self._close(self._readings.values())
+        return list(self._gather(action))
 
     def _gather(self, action: do.Read) -> Iterable[on.Stimulus]:
         """Reads up to `items` events, or until `within` has passed, or a pause."""

@@ -91,6 +91,9 @@ class LogLife:
         if self.journal is not None:
             self.journal.close()
 
+    def close_outside(self) -> None:
+        """Closes what it has open outside of the log, on the thread that has opened it."""
+
     # ---- own journal ----------------------------------------------------------------------------------
 
     def _claim(self, _: do.ClaimJournal) -> Iterable[on.Stimulus]:

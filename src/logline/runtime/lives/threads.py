@@ -19,6 +19,10 @@ class WorkThread(Generic[T]):
     def __init__(self, name: str, work: Callable[[T], None]) -> None:
         self._todo: queue.SimpleQueue[tuple[T] | None] = queue.SimpleQueue()
         self._work = work
+        self._busy = False
+        self._last: Callable[[], None] | None = None
+        self.closing = False
+        """Whether all that is left to it is to clean up."""
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
 
@@ -28,10 +32,16 @@ class WorkThread(Generic[T]):
 
     def _run(self) -> None:
         while (item := self._todo.get()) is not None:
+            self._busy = True
             self._work(*item)
+            self._busy = False
+        if self._last is not None:
+            self._last()
 
-    def stop(self) -> None:
-        """Ends it after what was put before."""
+    def stop(self, last: Callable[[], None] | None = None) -> None:
+        """Ends it after what was put before; it calls `last` then, to clean up."""
+        self._last = last
+        self.closing = last is not None and not self._busy
         self._todo.put(None)
 
 
