@@ -144,9 +144,13 @@ class _ForkLine:
             return b""
 
     def close(self) -> None:
-        """Kills the fork server; its children die with it."""
-        self._server.kill()
+        """Hangs up: the fork server ends its children, what they have forked, and itself."""
+        with contextlib.suppress(OSError):  # it is gone
+            self._line.shutdown(socket.SHUT_RDWR)
         self._listener.join(PATIENCE)
+        if self._listener.is_alive():
+            self._server.kill()
+            self._listener.join(PATIENCE)
 
 
 class ProcessTenant:

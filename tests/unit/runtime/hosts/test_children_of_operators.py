@@ -201,3 +201,48 @@ def test_a_number_that_is_something_else_by_now_is_left_alone() -> None:
     os.close(into)
     assert os.read(out, 100) == b"from the child"
     os.close(out)
+
+
+def of_driver(driver: int) -> list[int]:
+    """The fork server of a driver, its workers, and what these have forked: all have the server's command line."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (place / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"logline.runtime.hosts.fork_server" in command and b"%d" % driver in command:
+            found.append(int(place.name))
+    return [pid for pid in found if not ended(pid)]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.unit.runtime.hosts.test_children_of_operators import pipeline
+place = Path(sys.argv[1])
+pipeline(place, "process").run(f"lmdb:{place}/log", engine="processes")
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        (signal.SIGKILL, "server"),
+        (signal.SIGTERM, "worker"),
+        (signal.SIGKILL, "child"),
+        (signal.SIGTERM, "child"),
+    ],
+)
+def test_nothing_outlives_a_driver(number: signal.Signals, moment: str, tmp_path: Path) -> None:
+    """Killed when its fork server starts, when the first workers do, and when an operator has a child of its own."""
+    root = Path(__file__).parents[4]
+    path = os.pathsep.join((str(root), str(root / "src")))
+    driver = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path], env={**os.environ, "PYTHONPATH": path})
+    if moment == "child":
+        until((tmp_path / "children").exists)
+    else:
+        until(lambda: len(of_driver(driver.pid)) > (moment == "worker"))
+    driver.send_signal(number)
+    assert driver.wait(PATIENCE) == -number
+    until(lambda: of_driver(driver.pid) == [])
