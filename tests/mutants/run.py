@@ -73,6 +73,7 @@ CHECKS = (
             "tests/unit/runtime/control/test_reopening.py",
             "tests/unit/runtime/control/test_resume.py",
             "tests/unit/runtime/control/test_run.py",
+            "tests/unit/runtime/control/test_stopping.py",
             "tests/unit/runtime/lives/test_given_up.py",
             "tests/unit/runtime/lives/test_mistakes.py",
             "tests/unit/runtime/lives/test_tries.py",

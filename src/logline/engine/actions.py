@@ -117,6 +117,12 @@ class Permit(Action):
 
 
 @dataclass(frozen=True, slots=True)
+class StopCalls(Action):
+    """The life is told to stop: begin no set, call, read or write any more. What is under way comes to its end. Of
+    sets that are left in the middle, `Interrupted` tells."""
+
+
+@dataclass(frozen=True, slots=True)
 class Release(Action):
     """These answers are committed: hand them to the code that waits for them (R9)."""
 

@@ -6,6 +6,7 @@
       |    \\   calling   +-> failed
       |     +--------------> failed
       +------- retrying <--- running, calling
+      +--------------------- running, calling     (a stop has cut it off)
 
 `calling` is a set whose code waits: until a call may be made, or until an answer is committed (R9). `failed` is one
 that failed for good and is being set aside. Every change of state goes through a table (`NEXT`), so that a stimulus
@@ -46,8 +47,8 @@ State = Literal["queued", "running", "calling", "retrying", "failed", "done"]
 
 NEXT: Mapping[State, frozenset[State]] = {
     "queued": frozenset({"running", "failed"}),
-    "running": frozenset({"calling", "retrying", "failed", "done"}),
-    "calling": frozenset({"running", "retrying", "failed", "done"}),
+    "running": frozenset({"calling", "retrying", "failed", "done", "queued"}),
+    "calling": frozenset({"running", "retrying", "failed", "done", "queued"}),
     "retrying": frozenset({"queued"}),
     "failed": frozenset({"done"}),
     "done": frozenset(),
@@ -201,6 +202,14 @@ class DueSets:
             if not due.calls:
                 due.calls = None
                 due.move("running")
+
+    def interrupt(self, serial: Serial) -> None:
+        """A stop has cut its code off, or never let it begin; this may be told more than once."""
+        due = self._sets.get(serial)
+        if due is not None and due.state in ("running", "calling"):
+            due.move("queued")
+            self._stopped(due)
+            self._queue.appendleft(due)
 
     # ---- failing --------------------------------------------------------------------------------------
 

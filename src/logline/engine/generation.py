@@ -89,6 +89,11 @@ class SetGeneration:
             else:
                 self.failed(serial, failure, now)
 
+    def interrupted(self, stimulus: on.Interrupted) -> None:
+        """A stop has cut these off. They stay due, and have the answers that are committed (R9)."""
+        for serial in stimulus.serials:
+            self.sets.interrupt(serial)
+
     # ---- failing --------------------------------------------------------------------------------------
 
     def failed(self, serial: Serial, failure: Failure, now: Monotonic) -> None:

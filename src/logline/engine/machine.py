@@ -137,6 +137,8 @@ class Machine(ABC):
         self.end_given = self.end_durable = image.ended
         if image.left:
             self._leave("left")  # a life for an instance that needs nothing any more
+        elif self.stopping:
+            self._leave("stopped")  # before any code of the user's is called
         else:
             self.phase = "recovering"
             self._look = True
@@ -168,7 +170,9 @@ class Machine(ABC):
     def _on_command(self, stimulus: on.Command) -> None:
         match stimulus.kind:
             case "stop":
-                self.stopping = True
+                if not self.stopping:
+                    self.stopping = True
+                    self._do(do.StopCalls())
             case "drain":
                 self.draining = True
             case "flush":

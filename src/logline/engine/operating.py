@@ -49,6 +49,7 @@ class OperatorMachine(Machine):
                 on.TakenIn: self._on_taken_in,
                 on.Applied: self._on_applied,
                 on.Generated: self._on_generated,
+                on.Interrupted: self.generation.interrupted,
                 on.Diverted: self.generation.diverted,
                 on.CallWanted: self.generation.wants,
                 on.Answered: self._on_answered,
@@ -120,9 +121,9 @@ class OperatorMachine(Machine):
     def _on_applied(self, stimulus: on.Applied) -> None:
         run, positions = self.intake.taken()
         self.sealing.apply(run, positions, stimulus.first, stimulus.made)
+        self.sealing.take_alone(stimulus.rest)
+        self.generation.sets.add_run(stimulus.rest)
         if stimulus.failure is not None:
-            self.sealing.take_alone(stimulus.rest)
-            self.generation.sets.add_run(stimulus.rest)
             (tried,) = self.generation.sets.start(1)
             self.generation.failed(tried.serial, stimulus.failure, self.now)
 
@@ -224,11 +225,7 @@ class OperatorMachine(Machine):
 
     def _wind_up(self) -> None:
         self._log_finished()
-        if self.generation.wanted:  # a set in generation ends only when what it waits for is written
-            self._seal()
-            self._permit()
-            self._write()
-        elif not self._busy():
+        if not self._busy():
             self._seal()
 
     def _seal_if_whole(self) -> None:

@@ -12,7 +12,7 @@ hour H and fires H).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -165,6 +165,9 @@ class PhaseContext(Context[Any]):
 
     def again(self) -> Context[Any]:
         raise TypeError("ctx.again() belongs into generate()")
+
+    def pause(self, wait: Duration | Awaitable[Any] = "0s") -> Any:
+        raise TypeError("ctx.pause() belongs into generate()")
 
     def give_up(self) -> None:
         raise TypeError("ctx.give_up() belongs into generate()")

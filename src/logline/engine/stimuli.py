@@ -95,9 +95,9 @@ class Applied(Stimulus):
     made: Sequence[Sequence[Produced]]
     """What came of each event."""
     rest: Mapping[Serial, Member] = field(default_factory=dict)
-    """Where one failed: the sets from there on, which are due like others."""
+    """Where one failed, or a stop came: the sets from there on, which are due like others."""
     failure: Failure | None = None
-    """How the first of the rest failed."""
+    """How the first of the rest failed; None if a stop came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,13 @@ class Generated(Stimulus):
     """Some of the sets under way are generated."""
 
     results: Sequence[Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted(Stimulus):
+    """After `StopCalls`: these sets were not begun, or their code got as far as it may. They stay due."""
+
+    serials: tuple[Serial, ...]
 
 
 @dataclass(frozen=True, slots=True)

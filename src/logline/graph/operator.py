@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -231,6 +231,16 @@ class Context(ABC, Generic[S]):
         """Ends the try that this context is of, and all that was made of it with `row` and `again`. Its code may
         still run on some thread: a `call` through the context raises `TryOver` from now on, before it asks. If an
         answer is on its way, the next try gets it. Valid in `generate`."""
+
+    @abstractmethod
+    def pause(self, wait: Duration | Awaitable[Any] = "0s") -> Any:
+        """Waits in `generate`, for a rate limit, say. In an `async def` await it; there `wait` may be something to
+        await, too.
+
+        A stop does not wait for the end of a pause, and `generate` does not come back from it then: the set is
+        generated in the next run, with the answers that its calls have got. `ctx.pause()` in a long loop is a place
+        where a stop may cut it off; each `ctx.call` is one by itself. Valid in `generate`.
+        """
 
     @abstractmethod
     def fire(

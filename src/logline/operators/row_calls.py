@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from contextvars import copy_context
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from logline.errors import Abandoned, AnswerMismatch, EngineError, LogError, OptionError
@@ -80,18 +82,23 @@ class Caller:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
 
-    async def slot(self) -> Slot:
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what belongs to a life: the next run ships an operator that one has used, and rows that a stop has
+        cut off may still hold its slots."""
+        return {**self.__dict__, "_slots": None, "_threads": None, "_next": 0.0}
+
+    async def slot(self, ctx: Context[Any]) -> Slot:
         """Waits until another row may be in flight."""
         if self._slots is None:
             self._slots = asyncio.Semaphore(self._concurrency)
-        await self._slots.acquire()
+        await ctx.pause(self._slots.acquire())
         return Slot(self._slots)
 
     async def ask(self, row: Any, ctx: Context[Any], check: Callable[[object], Any]) -> Any:
         """The function's answer, checked; tried again as `retry` says."""
         wait = self._wait
         for attempt in range(1, self._retry.attempts + 1):
-            await self._pace()
+            await self._pace(ctx)
             mine = ctx.again()
             try:
                 return check(await self._in_time(row, mine))
@@ -103,7 +110,7 @@ class Caller:
                     raise
             finally:
                 mine.give_up()  # its thread may go on: what it asks now would be paid twice
-            await asyncio.sleep(wait)
+            await ctx.pause(timedelta(seconds=wait))
             wait *= self._retry.factor
         raise AssertionError("the last try returns or raises")
 
@@ -119,14 +126,14 @@ class Caller:
                 raise  # the function's own
             raise TimeoutError(f"a call took longer than {shown(self._timeout)}") from error
 
-    async def _pace(self) -> None:
+    async def _pace(self, ctx: Context[Any]) -> None:
         """Evenly spaced starts: a burst at the start of each minute is what rate limits punish."""
         if self._gap is None:
             return
         now = asyncio.get_running_loop().time()
         start = max(now, self._next)
         self._next = start + self._gap
-        await asyncio.sleep(start - now)
+        await ctx.pause(timedelta(seconds=start - now))
 
     async def _call(self, row: Any, ctx: Context[Any]) -> Any:
         if self._async:
@@ -136,7 +143,9 @@ class Caller:
             self._threads = DaemonThreads(self._concurrency, "calls")
         threads = self._threads
         try:
-            answer = await asyncio.get_running_loop().run_in_executor(threads, self._fn, row, ctx)
+            # In the context of this call, so that calls which the function makes are known to be inside of it.
+            call = partial(copy_context().run, self._fn, row, ctx)
+            answer = await asyncio.get_running_loop().run_in_executor(threads, call)
         except asyncio.CancelledError as error:
             if not cancelled(error):
                 raise  # the function's own

@@ -97,7 +97,7 @@ class MapRows(Operator[Batch, None]):
         stop = asyncio.Event()
         try:
             for index, row in enumerate(rows):
-                slot = await self._calls.slot()
+                slot = await self._calls.slot(ctx)
                 if stop.is_set():
                     slot.free()
                     break

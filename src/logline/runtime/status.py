@@ -14,7 +14,9 @@ from logline.graph.instances import Channel
 from logline.names import ERRORS, ChannelName
 from logline.store.seam import Store
 
-Phase = Literal["running", "draining", "stopped", "caught up", "finished", "failed"]
+Phase = Literal["running", "draining", "stopping", "stopped", "caught up", "finished", "failed"]
+AT_WORK: frozenset[Phase] = frozenset({"running", "draining", "stopping"})
+"""Phases of a run that is not over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class OperatorStatus:
     open_sets: int = 0
     in_flight: int = 0
     """Sets in generation."""
+    calls: int = 0
+    """Calls that `generate` has made and that are not answered."""
     restarts: int = 0
     errors: int = 0
     """Events on its port `errors` that wait to be retried or dropped."""
@@ -105,9 +109,18 @@ class Status:
 
         >>> Status("finished", {"enrich": OperatorStatus(errors=3)}).summary
         'finished, 3 errors open'
+        >>> Status("stopping", {"enrich": OperatorStatus(in_flight=1, calls=5)}).summary
+        'stopping (5 calls in flight)'
         """
-        count = self.open_errors
-        return f"{self.phase}, {count} error{'s'[: count != 1]} open" if count else self.phase
+        text = self.phase + (self._under_way() if self.phase == "stopping" else "")
+        return f"{text}, {_counted(self.open_errors, 'error')} open" if self.open_errors else text
+
+    def _under_way(self) -> str:
+        """What a stop waits for."""
+        if calls := sum(operator.calls for operator in self.operators.values()):
+            return f" ({_counted(calls, 'call')} in flight)"
+        sets = sum(operator.in_flight for operator in self.operators.values())
+        return f" ({_counted(sets, 'input set')} in generation)" if sets else ""
 
     @property
     def remarks(self) -> list[str]:
@@ -158,6 +171,10 @@ def lag_behind(store: Store, channels: Iterable[Channel], positions: Mapping[Cha
         at = positions.get(channel.name, Position())
         lag += max(store.read(channel.sender).put_out(channel.out) - (at.ssn - at.marks), 0)
     return lag
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s'[: count != 1]}"
 
 
 def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> OperatorStatus:

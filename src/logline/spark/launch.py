@@ -27,6 +27,7 @@ from logline.runtime.control.settings import StartSettings
 from logline.runtime.control.supervisor import Supervisor
 from logline.runtime.hosts.threads import ThreadHost
 from logline.runtime.lives.instances import Instance
+from logline.runtime.status import AT_WORK
 from logline.spark.host import SparkHost
 from logline.spark.jvm import alive
 from logline.spark.refusals import refuse
@@ -133,6 +134,6 @@ _before: list[Any] = []
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    if any(run.status().phase in ("running", "draining") for run in _runs):
+    if any(run.status().phase in AT_WORK for run in _runs):
         raise KeyboardInterrupt
     _before[-1](number, frame)

@@ -12,6 +12,7 @@ from tests.unit.engine.machines import (
     SIZE,
     STORE,
     UP,
+    answer,
     at,
     channel,
     claimed,
@@ -30,11 +31,12 @@ from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.events import Collection, Output, Position
 from logline.engine.image import Claim, Image, Needs
+from logline.engine.sets import Member
 from logline.engine.spec import InstanceSpec, Limits, RetrySpec, write_port
 from logline.engine.story import Story
 from logline.errors import EngineError
 from logline.graph.instances import Channel
-from logline.names import ERRORS, OUT, Incarnation, InstanceName, PartitionName, Serial, Ssn
+from logline.names import ERRORS, OUT, Incarnation, InstanceName, PartitionName, Serial, Ssn, TargetName
 from logline.recovery.machines import janitor_for, machine_for
 
 OTHER = channel(InstanceName("other"), OP)
@@ -154,15 +156,56 @@ def replace_end(event: Output) -> Output:
 
 
 def test_stop_leaves_when_nothing_is_under_way() -> None:
-    assert running().handle(on.Command("stop"), at(1)) == [do.Leave("stopped")]
+    assert running().handle(on.Command("stop"), at(1)) == [do.StopCalls(), do.Leave("stopped")]
 
 
 def test_stop_waits_for_what_is_in_generation_and_begins_nothing() -> None:
     machine, _ = with_sets()
     machine.handle(on.Fetched(INPUT.name, Ssn(1), events(2)), at(2))
-    assert machine.handle(on.Command("stop"), at(3)) == []
+    assert machine.handle(on.Command("stop"), at(3)) == [do.StopCalls()]
+    assert machine.handle(on.Command("stop"), at(3)) == []  # once is enough
     step = one(machine.handle(generated(1), at(4)), do.Commit).step
     assert [o.serial for o in step.outputs] == [1]
+    assert machine.handle(on.Committed(1), at(5))[-1] == do.Leave("stopped")
+
+
+def test_stop_leaves_a_set_that_was_cut_off_in_the_log_with_its_answers() -> None:
+    """R9: the next life generates it and does not ask again for what was answered."""
+    machine, _ = with_sets()
+    machine.handle(on.Command("stop"), at(2))
+    step = one(machine.handle(on.Answered(answer(1)), at(3)), do.Commit).step
+    assert list(step.sets.alone) == [1] and list(step.sets.answers) == [1]
+    assert one(machine.handle(on.Committed(1), at(4)), do.Release).answers == (answer(1),)
+    assert machine.handle(on.Interrupted((Serial(1),)), at(5)) == [do.Leave("stopped")]
+
+
+def test_stop_permits_no_call_any_more() -> None:
+    """A writer's call waits for its own writes; after a stop it is not made at all."""
+    machine, _ = with_sets(targets={TargetName("t"): "named"})
+    machine.handle(on.Command("stop"), at(2))
+    assert machine.handle(on.CallWanted(Serial(1), -1, 0), at(3)) == []
+    step = one(machine.handle(on.Interrupted((Serial(1),)), at(4)), do.Commit).step
+    assert list(step.sets.alone) == [1]
+    assert machine.handle(on.Committed(1), at(5))[-1] == do.Leave("stopped")
+
+
+def test_stop_before_the_claim_calls_no_user_code() -> None:
+    machine = machine_for(spec())
+    machine.handle(on.Started(), at(0))
+    assert machine.handle(on.Command("stop"), at(1)) == [do.StopCalls()]
+    assert machine.handle(on.Claimed(Claim(Incarnation(1), Image())), at(2)) == [do.Leave("stopped")]
+
+
+def test_a_run_of_events_is_left_at_a_stop() -> None:
+    """What was generated is logged; the rest is due."""
+    machine = running(stateless=True, plain=True)
+    machine.intake._length = 3
+    asked = machine.handle(on.Fetched(INPUT.name, Ssn(0), events(1, 3)), at(2))
+    assert len(one(asked, do.Apply).events) == 3
+    machine.handle(on.Command("stop"), at(3))
+    rest = {Serial(n): Member(INPUT.name, Ssn(n)) for n in (2, 3)}
+    step = one(machine.handle(on.Applied(Serial(1), [made()], rest), at(4)), do.Commit).step
+    assert [o.serial for o in step.outputs] == [1] and step.sets.alone == rest
     assert machine.handle(on.Committed(1), at(5))[-1] == do.Leave("stopped")
 
 

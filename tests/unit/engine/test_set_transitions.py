@@ -32,7 +32,7 @@ from logline.engine.results import Failure, Result
 from logline.engine.sets import Member, OpenSet
 from logline.engine.spec import RetrySpec, write_port
 from logline.errors import EngineError
-from logline.names import ERRORS, OUT, Serial, Ssn
+from logline.names import ERRORS, OUT, Serial, Ssn, TargetName
 
 FIRST = Serial(1)
 TWICE = RetrySpec(attempts=2, wait=100)
@@ -157,6 +157,27 @@ def running_done() -> None:
     assert FIRST not in machine.generation.sets
 
 
+def running_queued() -> None:
+    """A stop has not let its code begin, or has cut it off: it stays due in the log."""
+    machine, _ = with_sets()
+    machine.handle(on.Command("stop"), at(2))
+    step = one(machine.handle(on.Interrupted((FIRST,)), at(3)), do.Commit).step
+    assert list(step.sets.alone) == [FIRST]
+    assert machine.generation.sets[FIRST].state == "queued"
+    assert machine.in_flight == 0
+
+
+def calling_queued() -> None:
+    """The same while it waits for a call that is not made any more. Told twice, it is cut off once."""
+    machine, _ = with_sets(targets={TargetName("t"): "named"})
+    machine.handle(on.CallWanted(FIRST, -1, 0), at(2))
+    machine.handle(on.Command("stop"), at(3))
+    machine.handle(on.Interrupted((FIRST,)), at(4))
+    machine.handle(on.Interrupted((FIRST,)), at(5))
+    assert machine.generation.sets[FIRST].state == "queued"
+    assert machine.in_flight == 0
+
+
 CASES: dict[tuple[State, State], Callable[[], None]] = {
     ("queued", "running"): queued_running,
     ("queued", "failed"): queued_failed,
@@ -169,6 +190,8 @@ CASES: dict[tuple[State, State], Callable[[], None]] = {
     ("calling", "failed"): calling_failed,
     ("calling", "done"): calling_done,
     ("retrying", "queued"): retrying_queued,
+    ("running", "queued"): running_queued,
+    ("calling", "queued"): calling_queued,
     ("failed", "done"): failed_done,
 }
 

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from logline.engine import codec
 from logline.graph.durations import duration
-from logline.graph.operator import Context, Emit, Event, Operator, Write, is_stateless
+from logline.graph.operator import Context, Duration, Emit, Event, Operator, Write, is_stateless
 from logline.graph.schemas import schema, to_batches
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -68,6 +68,9 @@ class FakeContext(Context[Any]):
         found = FakeContext(self.state, self.answers, self._row)
         found._calls = self._calls
         return found
+
+    async def pause(self, wait: Duration | Awaitable[Any] = "0s") -> Any:
+        return await (wait if isinstance(wait, Awaitable) else asyncio.sleep(duration(wait).total_seconds()))
 
     def give_up(self) -> None:
         """Nothing here goes on after its try."""

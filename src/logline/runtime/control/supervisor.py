@@ -27,7 +27,7 @@ from logline.runtime.lives.suspects import pardon
 from logline.runtime.lives.sweeping import sweep
 from logline.runtime.messages.commands import Drain, Flush, Stop, WorkerCommand
 from logline.runtime.messages.reports import LogLine, Report, Started, StatusReport
-from logline.runtime.status import OperatorStatus, Phase, Status, logged_status
+from logline.runtime.status import AT_WORK, OperatorStatus, Phase, Status, logged_status
 from logline.store.seam import Lease, Store
 
 logger = logging.getLogger("logline")
@@ -185,7 +185,7 @@ class Supervisor:
         try:
             for worker in self.workers.values():
                 self._start(worker)
-            while self.phase in ("running", "draining"):
+            while self.phase in AT_WORK:
                 self._take_events()
                 self._look_around()
             if self.phase == "finished":
@@ -204,7 +204,7 @@ class Supervisor:
         """All that have come: a report that waits here is no silence."""
         with contextlib.suppress(queue.Empty):
             self._events.get(timeout=TICK)()
-            while self.phase in ("running", "draining"):
+            while self.phase in AT_WORK:
                 self._events.get_nowait()()
 
     def _start(self, worker: Worker) -> None:
@@ -329,7 +329,7 @@ class Supervisor:
         if self.lease is not None and not self.lease.held():
             logger.warning("another run has taken the log over: this one ends")
             self._abandon()
-        elif self.phase in ("running", "draining"):
+        elif self.phase in AT_WORK:
             self._decide_phase(now)
 
     def _silence(self, worker: Worker) -> float:
@@ -388,6 +388,8 @@ class Supervisor:
                     self.phase = "draining"
             case Stop():
                 self._stop_asked = True
+                if self.phase in AT_WORK and not self._caught_up:
+                    self.phase = "stopping"
             case Flush():
                 pass
             case _:
@@ -402,7 +404,7 @@ class Supervisor:
     def _abandon(self) -> None:
         self._stop_asked = True
         self._close_tenants()
-        if self.phase in ("running", "draining"):
+        if self.phase in AT_WORK:
             self.phase = "stopped"
 
     def _close_tenants(self) -> None:

@@ -8,9 +8,10 @@ engine commits there and then. The three are `Gate`s; the rest is the same for a
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
@@ -21,9 +22,11 @@ from logline.engine.phases import Phases, Services, counted
 from logline.engine.sets import Answer, Member
 from logline.errors import AnswerMismatch, CodecError, TryOver
 from logline.graph.authored import module_of
+from logline.graph.durations import duration
 from logline.graph.operator import Cause, Clock, Context, Duration
 from logline.names import InsetId, PortName, Serial
 from logline.runtime.lives.calls import Attempt, SetCalls
+from logline.runtime.lives.calls_in_flight import CallInFlight
 
 
 class Gate(Protocol):
@@ -32,11 +35,17 @@ class Gate(Protocol):
     def is_async(self) -> bool:
         """Whether the code that asks can await."""
 
-    def want(self, serial: Serial, row: int, n: int) -> None: ...
+    def want(self, serial: Serial, row: int, n: int) -> CallInFlight:
+        """Waits until the call may be made: after a stop, for ever."""
 
     def keep(self, answer: Answer) -> None: ...
 
-    async def want_async(self, serial: Serial, row: int, n: int) -> None: ...
+    def pause(self, serial: Serial, seconds: float) -> None:
+        """Waits so long; a stop does not wait for it, and the code does not come back from it then."""
+
+    async def want_async(self, serial: Serial, row: int, n: int) -> CallInFlight: ...
+
+    async def pause_async(self, serial: Serial, wait: Awaitable[Any]) -> Any: ...
 
     async def keep_async(self, answer: Answer) -> None: ...
 
@@ -130,6 +139,15 @@ class SetContext(Context[Any]):
     def give_up(self) -> None:
         self._attempt.end()
 
+    def pause(self, wait: Duration | Awaitable[Any] = "0s") -> Any:
+        if self._gate.is_async():
+            return self._gate.pause_async(
+                self._serial, wait if isinstance(wait, Awaitable) else asyncio.sleep(duration(wait).total_seconds())
+            )
+        if isinstance(wait, Awaitable):
+            raise TypeError("plain code can't await: give ctx.pause() a time")
+        return self._gate.pause(self._serial, duration(wait).total_seconds())
+
     def _like(self, row: int, made: int, used: Mapping[tuple[str, str], int] | None = None) -> SetContext:
         return SetContext(
             self._phases,
@@ -182,16 +200,18 @@ class SetContext(Context[Any]):
         if asynchronous:
             return self._ask_async(fn, args, name, digest, n)
         self._calls.asks((self._row, n), name, digest)
-        self._gate.want(self._serial, self._row, n)
-        self._check_going(name)
-        value = fn(*args)
-        if inspect.isawaitable(value):
-            raise TypeError(f"{name} is async: call it from an async generate(), or give ctx.call a plain function")
-        answer = self._answer(name, digest, n, value)
-        counts = self._hand_in(answer)
-        if counts is not answer:
-            return self._follow(counts)
-        self._gate.keep(answer)
+        with self._gate.want(self._serial, self._row, n):
+            self._check_going(name)
+            value = fn(*args)
+            if inspect.isawaitable(value):
+                raise TypeError(
+                    f"{name} is async: call it from an async generate(), or give ctx.call a plain function"
+                )
+            answer = self._answer(name, digest, n, value)
+            counts = self._hand_in(answer)
+            if counts is not answer:
+                return self._follow(counts)
+            self._gate.keep(answer)
         self._check_going(name)
         return value
 
@@ -205,16 +225,16 @@ class SetContext(Context[Any]):
 
     async def _ask_async(self, fn: Callable[..., Any], args: tuple[Any, ...], name: str, digest: str, n: int) -> Any:
         self._calls.asks((self._row, n), name, digest)
-        await self._gate.want_async(self._serial, self._row, n)
-        self._check_going(name)
-        value = fn(*args)
-        if inspect.isawaitable(value):
-            value = await value
-        answer = self._answer(name, digest, n, value)
-        counts = self._hand_in(answer)
-        if counts is not answer:
-            return await self._follow_async(counts)
-        await self._gate.keep_async(answer)
+        with await self._gate.want_async(self._serial, self._row, n):
+            self._check_going(name)
+            value = fn(*args)
+            if inspect.isawaitable(value):
+                value = await value
+            answer = self._answer(name, digest, n, value)
+            counts = self._hand_in(answer)
+            if counts is not answer:
+                return await self._follow_async(counts)
+            await self._gate.keep_async(answer)
         self._check_going(name)
         return value
 

@@ -120,8 +120,8 @@ class LifeDriver(Generic[L]):
         self.todo: deque[do.Action] = deque()
         self.over: str | None = None
         """Why the life has ended."""
-        self._awaited: set[Key] = set()
-        """Calls of inline user code that wait."""
+        self._awaited: dict[Key, on.Stimulus] = {}
+        """Calls of inline user code that wait, and what they have told."""
         self._threads: dict[str, WorkThread[do.Action]] = {}
         self._claiming = False
         """Whether a claim is on another thread."""
@@ -249,11 +249,11 @@ class LifeDriver(Generic[L]):
     def await_durable(self, stimulus: on.Stimulus, key: Key) -> None:
         """Inline user code waits for an answer: goes on with this life until it is there. Calls may nest: while one
         waits, another set may be generated."""
-        self._awaited.add(key)
+        self._awaited[key] = stimulus
         self.deliver(stimulus)
         while key in self._awaited:
             if self.over is not None or self.machine.phase == "failed":
-                self._awaited.discard(key)
+                self._awaited.pop(key, None)
                 raise Fenced("the life is over")  # as if by a newer one: `execute` ends it quietly
             if not self.step():
                 self.hooks.idle(self)
@@ -265,9 +265,13 @@ class LifeDriver(Generic[L]):
 
     def _grant(self, action: do.Action) -> None:
         if isinstance(action, do.Permit):
-            self._awaited.discard((action.serial, action.row, action.n))
+            self._awaited.pop((action.serial, action.row, action.n), None)
         elif isinstance(action, do.Release):
-            self._awaited.difference_update((a.serial, a.row, a.n) for a in action.answers)
+            for answer in action.answers:
+                self._awaited.pop((answer.serial, answer.row, answer.n), None)
+        elif isinstance(action, do.StopCalls):  # nobody permits them any more: the runner sees to them
+            for key in [key for key, told in self._awaited.items() if isinstance(told, on.CallWanted)]:
+                del self._awaited[key]
 
     # ---- other threads --------------------------------------------------------------------------------
 

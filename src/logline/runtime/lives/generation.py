@@ -7,6 +7,10 @@
 
 What comes of it is reported as stimuli. A slow set does not hold back the ones before it: results are
 reported as they come when a run takes long.
+
+After `stop` a runner begins no set, and no call of one that runs (`runtime/lives/calls_in_flight.py`). Code on a
+thread or an event loop that wants to make a call waits where it is: an exception could make it cancel the calls
+beside it, whose answers are wanted. Plain code on the engine's own thread can't wait, and gets `Abandoned`.
 """
 
 from __future__ import annotations
@@ -14,10 +18,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from types import GeneratorType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
@@ -30,6 +35,7 @@ from logline.errors import Abandoned, KilledItsProcess, LogError, SessionGone
 from logline.graph.operator import BatchOperator, Made, Operator, Write, is_tabular
 from logline.names import ChannelName, InsetId, Serial
 from logline.runtime.lives.calls import SetCalls
+from logline.runtime.lives.calls_in_flight import CallInFlight, CallsInFlight
 from logline.runtime.lives.context import Gate, SetContext
 from logline.runtime.lives.daemon_threads import DaemonThreads
 from logline.runtime.lives.payloads import Payloads
@@ -39,6 +45,8 @@ Key = tuple[Serial, int, int]
 Task = tuple[InsetId, SetState]
 """The set that is generated, with its id."""
 Report = Callable[[on.Stimulus], None]
+SLICE = 0.05
+"""Seconds that a wait of plain code lasts at most before it looks for a stop."""
 
 
 class GenerationRunner(Protocol):
@@ -77,6 +85,7 @@ class Generation:
         self.retry_on = retry_on
         self.suspects = suspects
         self.raised = raised
+        self.calls = CallsInFlight(lambda serial: report(on.Interrupted((serial,))))
         spec = phases.spec
         passing = {str(target): write_port(target) for target in spec.targets} if spec.stateless else {}
         self._passing = {target: port for target, port in passing.items() if port not in spec.keep}
@@ -110,13 +119,15 @@ class Generation:
         return self.payloads.made(own_id(member), made, (member,), calls)
 
     def apply(self, run: Sequence[tuple[ChannelName, Output]]) -> on.Applied:
-        """Generates a run of events as they are taken in, up to the first that fails."""
+        """Generates a run of events as they are taken in, up to the first that fails, or to a stop."""
         assert isinstance(self.op, BatchOperator)
         each, of_one = self.op.each, self._of_one
         made: list[list[Produced]] = []
         failure = None
         try:
             for channel, event in run:
+                if self.calls.stopping:
+                    break
                 member = Member(channel, event.ssn)
                 made.append([of_one(event, member, one) for one in each(event.payload)])
         except USER_ERRORS as error:
@@ -144,6 +155,12 @@ class Generation:
     def alone(self) -> bool:
         """Whether one set at a time is generated for now."""
         return self.suspects is not None and self.suspects.alone
+
+    def outcome(self, serial: Serial, outputs: Iterable[Produced], error: BaseException | None = None) -> on.Stimulus:
+        """What to report of a set whose code has come to its end."""
+        if self.calls.refused(serial):
+            return on.Interrupted((serial,))
+        return on.Generated([self.done(serial, outputs) if error is None else self.failed(serial, error)])
 
     def done(self, serial: Serial, outputs: Iterable[Produced]) -> Result:
         """The set is generated; its event state is not needed any more."""
@@ -179,17 +196,30 @@ class InlineRunner:
         self._results: list[Result] = []
 
     def start(self, jobs: Sequence[do.Job]) -> None:
-        generation, results = self._generation, self._results
+        generation, results, calls = self._generation, self._results, self._generation.calls
+        left: list[Serial] = []
         for job in jobs:
+            serial = job.serial
+            if calls.stopping:
+                left.append(serial)
+                continue
             try:
                 outputs = generation.collect(*generation.begin(job, self))
             except LogError:
                 raise  # the life is over (fenced), whatever user code would make of it
             except USER_ERRORS as error:
-                results.append(generation.failed(job.serial, error))
+                if calls.refused(serial):
+                    left.append(serial)
+                else:
+                    results.append(generation.failed(serial, error))
             else:
-                results.append(generation.done(job.serial, outputs))
+                if calls.refused(serial):
+                    left.append(serial)
+                else:
+                    results.append(generation.done(serial, outputs))
         self._flush()
+        if left:
+            generation.report(on.Interrupted(tuple(left)))
 
     def _flush(self) -> None:
         """What is finished need not wait for a call of a later set."""
@@ -201,16 +231,33 @@ class InlineRunner:
     def is_async(self) -> bool:
         return False
 
-    def want(self, serial: Serial, row: int, n: int) -> None:
-        if self._announced:
+    def want(self, serial: Serial, row: int, n: int) -> CallInFlight:
+        calls = self._generation.calls
+        if self._announced and not calls.stopping:
             self._flush()
             self._await_durable(on.CallWanted(serial, row, n), (serial, row, n))
+        return calls.begin(serial) or self._cut_off(serial)
+
+    def _cut_off(self, serial: Serial) -> NoReturn:
+        self._generation.calls.refuse(serial)
+        raise Abandoned
+
+    def pause(self, serial: Serial, seconds: float) -> None:
+        """Blocks the engine's own thread, as the code's own waiting would."""
+        until = time.monotonic() + seconds
+        while not self._generation.calls.stopping and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, SLICE))
+        if self._generation.calls.stopping:
+            self._cut_off(serial)
 
     def keep(self, answer: Answer) -> None:
         self._flush()
         self._await_durable(on.Answered(answer), _key(answer))
 
-    async def want_async(self, serial: Serial, row: int, n: int) -> None:
+    async def want_async(self, serial: Serial, row: int, n: int) -> CallInFlight:
+        raise AssertionError("plain code does not await")
+
+    async def pause_async(self, serial: Serial, wait: Awaitable[Any]) -> Any:
         raise AssertionError("plain code does not await")
 
     async def keep_async(self, answer: Answer) -> None:
@@ -245,6 +292,8 @@ class _Waits:
         self._lock = threading.Lock()
         self._waiting: dict[Key, list[Callable[[], None]]] = {}
         """Several tries may wait for one call."""
+        self._cut_off: list[Callable[[], None]] = []
+        self.over = threading.Event()
         self.closed = False
 
     def add(self, key: Key, wake: Callable[[], None]) -> None:
@@ -252,6 +301,13 @@ class _Waits:
             if self.closed:
                 raise Abandoned
             self._waiting.setdefault(key, []).append(wake)
+
+    def cut_off(self, wake: Callable[[], None]) -> None:
+        """Somebody waits for the end of the life, after a stop."""
+        with self._lock:
+            if self.closed:
+                raise Abandoned
+            self._cut_off.append(wake)
 
     def wake(self, key: Key) -> None:
         with self._lock:
@@ -263,7 +319,8 @@ class _Waits:
         with self._lock:
             self.closed = True
             waiting, self._waiting = self._waiting, {}
-        for wakes in waiting.values():
+        self.over.set()
+        for wakes in (*waiting.values(), self._cut_off):
             for wake in wakes:
                 wake()
 
@@ -271,17 +328,34 @@ class _Waits:
 class _BlockingGate:
     """For code on a thread that may block."""
 
-    def __init__(self, waits: _Waits, report: Report, *, announced: bool) -> None:
+    def __init__(self, waits: _Waits, report: Report, calls: CallsInFlight, *, announced: bool) -> None:
         self._waits = waits
         self._report = report
+        self._calls = calls
         self._announced = announced
 
     def is_async(self) -> bool:
         return False
 
-    def want(self, serial: Serial, row: int, n: int) -> None:
+    def want(self, serial: Serial, row: int, n: int) -> CallInFlight:
         if self._announced:
-            self._wait((serial, row, n), on.CallWanted(serial, row, n))
+            with self._calls.waiting(serial):
+                self._wait((serial, row, n), on.CallWanted(serial, row, n))
+        return self._calls.begin(serial) or self._cut_off(serial)
+
+    def pause(self, serial: Serial, seconds: float) -> None:
+        with self._calls.waiting(serial):
+            self._waits.over.wait(seconds)
+        if self._waits.closed:
+            raise Abandoned
+        if self._calls.stopping:
+            self._cut_off(serial)
+
+    def _cut_off(self, serial: Serial) -> NoReturn:
+        """Waits for the end of the life."""
+        with self._calls.waiting(serial):
+            self._waits.over.wait()
+        raise Abandoned
 
     def keep(self, answer: Answer) -> None:
         self._wait(_key(answer), on.Answered(answer))
@@ -304,7 +378,10 @@ class _BlockingGate:
     async def follow_async(self, answer: Answer, is_pending: Callable[[], bool]) -> None:
         raise AssertionError("plain code does not await")
 
-    async def want_async(self, serial: Serial, row: int, n: int) -> None:
+    async def want_async(self, serial: Serial, row: int, n: int) -> CallInFlight:
+        raise AssertionError("plain code does not await")
+
+    async def pause_async(self, serial: Serial, wait: Awaitable[Any]) -> Any:
         raise AssertionError("plain code does not await")
 
     async def keep_async(self, answer: Answer) -> None:
@@ -317,7 +394,7 @@ class ThreadRunner:
     def __init__(self, generation: Generation, *, concurrency: int, announced: bool) -> None:
         self._generation = generation
         self._waits = _Waits()
-        self._gate = _BlockingGate(self._waits, generation.report, announced=announced)
+        self._gate = _BlockingGate(self._waits, generation.report, generation.calls, announced=announced)
         self._threads = DaemonThreads(concurrency, f"generate-{generation.phases.spec.name}")
         self._jobs: deque[do.Job] = deque()
         self._turn = threading.Lock()
@@ -330,25 +407,37 @@ class ThreadRunner:
     def _run(self) -> None:
         """Takes the oldest job, whoever has the turn: a lock gives it to anyone, and a set that has to be found
         should not wait behind those after it."""
-        if self._generation.alone():
-            with self._turn:
+        if self._generation.alone() and self._my_turn():
+            try:
                 if self._waits.closed:
                     return
                 if self._generation.alone():
                     self._run_one(self._jobs.popleft())
                     return
+            finally:
+                self._turn.release()
         self._run_one(self._jobs.popleft())
 
+    def _my_turn(self) -> bool:
+        """Waits for it; False after a stop, when whoever has it may keep it."""
+        while not self._turn.acquire(timeout=SLICE):
+            if self._generation.calls.stopping:
+                return False
+        return True
+
     def _run_one(self, job: do.Job) -> None:
-        generation = self._generation
+        generation, serial = self._generation, job.serial
+        if generation.calls.stopping:
+            generation.report(on.Interrupted((serial,)))
+            return
         try:
             outputs = generation.collect(*generation.begin(job, self._gate))
         except Abandoned:
             return
         except USER_ERRORS as error:
-            generation.report(on.Generated([generation.failed(job.serial, error)]))
+            generation.report(generation.outcome(serial, (), error))
         else:
-            generation.report(on.Generated([generation.done(job.serial, outputs)]))
+            generation.report(generation.outcome(serial, outputs))
 
     def permit(self, key: Key) -> None:
         self._waits.wake(key)
@@ -371,7 +460,7 @@ class AsyncRunner:
         self._loop = loop
         self._waits = _Waits()
         self._announced = announced
-        self._blocking = _BlockingGate(self._waits, generation.report, announced=announced)
+        self._blocking = _BlockingGate(self._waits, generation.report, generation.calls, announced=announced)
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop_thread: int | None = None
         self._turn = asyncio.Lock()
@@ -383,6 +472,9 @@ class AsyncRunner:
         self._loop_thread = threading.get_ident()
         if self._waits.closed:
             return
+        if self._generation.calls.stopping:
+            self._generation.report(on.Interrupted(tuple(job.serial for job in jobs)))
+            return
         for job in jobs:
             task = self._loop.create_task(self._run(job))
             self._tasks.add(task)
@@ -390,14 +482,21 @@ class AsyncRunner:
 
     async def _run(self, job: do.Job) -> None:
         if self._generation.alone():
-            async with self._turn:
+            with self._generation.calls.waiting(job.serial):
+                await self._turn.acquire()
+            try:
                 if self._generation.alone():
                     await self._run_one(job)
                     return
+            finally:
+                self._turn.release()
         await self._run_one(job)
 
     async def _run_one(self, job: do.Job) -> None:
         generation = self._generation
+        if generation.calls.stopping:  # it has waited for its turn
+            generation.report(on.Interrupted((job.serial,)))
+            return
         outputs: list[Produced] = []
         try:
             task, made = generation.begin(job, self)
@@ -413,23 +512,47 @@ class AsyncRunner:
             # Once it is closed, what comes is its own doing: tasks are cancelled, waiting calls abandoned. Before
             # that a cancellation is user code's, like any other error.
             if not self._waits.closed:
-                generation.report(on.Generated([generation.failed(job.serial, error)]))
+                generation.report(generation.outcome(job.serial, (), error))
         else:
             if not self._waits.closed:
-                generation.report(on.Generated([generation.done(job.serial, outputs)]))
+                generation.report(generation.outcome(job.serial, outputs))
 
     def is_async(self) -> bool:
         return threading.get_ident() == self._loop_thread
 
-    def want(self, serial: Serial, row: int, n: int) -> None:
-        self._blocking.want(serial, row, n)
+    def want(self, serial: Serial, row: int, n: int) -> CallInFlight:
+        return self._blocking.want(serial, row, n)
+
+    def pause(self, serial: Serial, seconds: float) -> None:
+        self._blocking.pause(serial, seconds)
 
     def keep(self, answer: Answer) -> None:
         self._blocking.keep(answer)
 
-    async def want_async(self, serial: Serial, row: int, n: int) -> None:
+    async def want_async(self, serial: Serial, row: int, n: int) -> CallInFlight:
+        calls = self._generation.calls
         if self._announced:
-            await self._await((serial, row, n), on.CallWanted(serial, row, n))
+            with calls.waiting(serial):
+                await self._await((serial, row, n), on.CallWanted(serial, row, n))
+        return calls.begin(serial) or await self._cut_off(serial)
+
+    async def pause_async(self, serial: Serial, wait: Awaitable[Any]) -> Any:
+        calls = self._generation.calls
+        with calls.waiting(serial):
+            found = await wait
+        return await self._cut_off(serial) if calls.stopping else found
+
+    async def _cut_off(self, serial: Serial) -> NoReturn:
+        """Waits for the end of the life, which cancels it."""
+        woken = self._loop.create_future()
+
+        def wake() -> None:
+            self._loop.call_soon_threadsafe(_wake_once, woken)
+
+        self._waits.cut_off(wake)
+        with self._generation.calls.waiting(serial):
+            await woken
+        raise Abandoned
 
     async def keep_async(self, answer: Answer) -> None:
         await self._await(_key(answer), on.Answered(answer))

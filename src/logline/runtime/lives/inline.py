@@ -37,7 +37,7 @@ from logline.runtime.lives.stories import write_story
 from logline.runtime.lives.suspects import Suspects, watch
 from logline.runtime.lives.sweeping import sweep
 from logline.runtime.lives.threads import EventLoopThread, WorkThread
-from logline.runtime.status import OperatorStatus, Phase, Status
+from logline.runtime.status import AT_WORK, OperatorStatus, Phase, Status
 from logline.store.seam import Bell, Lease, Store
 
 logger = logging.getLogger("logline")
@@ -121,11 +121,13 @@ class InlineEngine:
         self._restarts: Counter[InstanceName] = Counter()
         self._called = {name: str(p.called) for name, p in instances.items()}
         self._told: Literal["stop", "drain"] | None = None
+        self._stop_told = False
+        """Whether somebody has said so; the loop may be in user code and not have heard it yet."""
         self._threads: list[threading.Thread] = []
-        self._left_seen = 0
-        self._looked = waiting_clock()
         self._closing: list[threading.Thread] = []
         """Threads that close sinks and sources; the run lasts until they have."""
+        self._left_seen = 0
+        self._looked = waiting_clock()
         self._pristine = {name: Pristine(p) for name, p in instances.items()}
         """What a life begins with after a crash: the user's objects as no earlier life has touched them."""
         self._stays_open = any(p.spec.stays_open for p in instances.values())
@@ -155,6 +157,10 @@ class InlineEngine:
         """`stop`: every life ends in order. `drain`: sources stop reading, and it stops when all is quiet. `flush`:
         what is gathered for a span of time goes out."""
         self.order(lambda: self._tell(kind))
+        if kind == "stop":  # user code may be on the loop's own thread. After the order: machines hear of it first
+            self._stop_told = not self._caught_up
+            for driver in tuple(self.drivers.values()):
+                driver.life.stop_calls()
 
     def abandon(self) -> None:
         """Drops every life where it is, as a crash would; what is logged stays logged."""
@@ -183,11 +189,11 @@ class InlineEngine:
         for driver in self.drivers.values():
             driver.begin()
         try:
-            while self.phase in ("running", "draining"):
+            while self.phase in AT_WORK:
                 self._look_around()
                 if not self._turn():
                     self._when_idle()
-                    if self.phase in ("running", "draining"):
+                    if self.phase in AT_WORK:
                         self.wait()
         except BaseException as error:
             self.phase = "failed"
@@ -209,7 +215,7 @@ class InlineEngine:
         if over > self._left_seen:
             self._left_seen = over
             self._sweep()
-        if over == len(self.drivers) and self.phase in ("running", "draining") and not self._renewing():
+        if over == len(self.drivers) and self.phase in AT_WORK and not self._renewing():
             left = all(driver.over == "left" for driver in self.drivers.values())
             self.phase = "finished" if left else "caught up" if self._caught_up else "stopped"
         return worked
@@ -408,14 +414,14 @@ class InlineEngine:
             self._async.stop()
         if self._janitor is not None:
             self._janitor.stop()
+        for thread in self._closing:
+            thread.join()
         until = time.monotonic() + GRACE
         for thread in self._threads:
             thread.join(max(until - time.monotonic(), 0))
             if thread.is_alive():
                 logger.warning("thread %s is still at work; what it does is not part of the run", thread.name)
 
-        for thread in self._closing:
-            thread.join()
     def note_ended(self, driver: LifeDriver[Life]) -> None:
         """A life is over; its threads come to their end when what they do does."""
         self.unlisten(driver)
@@ -440,7 +446,8 @@ class InlineEngine:
     def status(self) -> Status:
         """The run at this moment; numbers of a running pipeline may be a moment old."""
         operators = {self._called[name]: self._status_of(name, driver) for name, driver in self.drivers.items()}
-        return Status(self.phase, operators, reason_of(self.error))
+        phase: Phase = "stopping" if self._stop_told and self.phase in AT_WORK else self.phase
+        return Status(phase, operators, reason_of(self.error))
 
     def _status_of(self, name: InstanceName, driver: LifeDriver[Life]) -> OperatorStatus:
         live = OperatorStatus(

@@ -158,6 +158,7 @@ class Life(LogLife):
             do.Divert: self._divert,
             do.Discard: self._discard,
             do.Permit: self._permit,
+            do.StopCalls: self._stop_calls,
             do.Release: self._release,
             do.AskPosition: self._ask_position,
             do.WriteOut: self._write,
@@ -169,6 +170,18 @@ class Life(LogLife):
         super().rewire(spec)
         if self.phases is not None:
             self.phases.rewire(spec)
+
+    def stop_calls(self) -> None:
+        """Begins no code of the user's any more, but to take in what is on its way and to clean up. Safe on any
+        thread."""
+        self._stopping = True
+        if self.phases is not None:
+            self._generation.calls.stop()
+
+    @property
+    def calls_in_flight(self) -> int:
+        """Calls of `generate` that are under way."""
+        return 0 if self.phases is None else self._generation.calls.count
 
     def set_name(self, serial: Serial) -> str:
         """The id of a set as the operator chose it, for messages."""
@@ -258,6 +271,10 @@ class Life(LogLife):
         self.phases.drop(action.serial)
         return ()
 
+    def _stop_calls(self, _: do.StopCalls) -> Iterable[on.Stimulus]:
+        self.stop_calls()
+        return ()
+
     def _permit(self, action: do.Permit) -> Iterable[on.Stimulus]:
         assert self.runner is not None
         self.runner.permit((action.serial, action.row, action.n))
@@ -303,7 +320,7 @@ class Life(LogLife):
                 done = output.ssn
                 point(self.spec.name, "write.after")
                 self.applied[action.target] = done
-                if self.clock().monotonic >= until:
+                if self._stopping or self.clock().monotonic >= until:
                     break
         except USER_ERRORS as error:
             failure = self._failure_of_target(error)
@@ -335,7 +352,7 @@ class Life(LogLife):
                 self._readings[name] = Reading(iter(source.read(name, offset)))
             reading = self._readings[name]
             watched = False
-            while then == "more" and not gathering.is_enough(self.clock().monotonic):
+            while then == "more" and not self._stopping and not gathering.is_enough(self.clock().monotonic):
                 if not watched and gathering.waits():
                     watched = True
                     self._watch()

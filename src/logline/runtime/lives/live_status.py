@@ -49,6 +49,7 @@ def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatu
         known,
         out=sum(last.values()),
         open_sets=len(phases.sets) if phases is not None else 0,
+        calls=driver.life.calls_in_flight,
         errors=machine.outbox.open_errors,
         errors_ever=last.get(ERRORS, 0),
         waits="; ".join(_waits(driver, machine)) if ending and not driver.quiet() else "",

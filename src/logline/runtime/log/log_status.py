@@ -19,7 +19,7 @@ from logline.names import BoxName, InstanceName, PortName
 from logline.runtime.lives.instances import retain
 from logline.runtime.messages.notes import DRIVER_NOTES, DriverNote, read_note
 from logline.runtime.messages.wire import encode
-from logline.runtime.status import OperatorStatus, Phase, Status, logged_status
+from logline.runtime.status import AT_WORK, OperatorStatus, Phase, Status, logged_status
 from logline.store.seam import Store
 
 DRIVER = BoxName("@driver")
@@ -85,7 +85,7 @@ def _phase(
         return noted.phase if noted is not None and noted.run == run else "starting"
     if all(store.read(name).image().left for name in specs):
         return "finished"
-    return "died" if noted is None or noted.phase in ("running", "draining") else noted.phase
+    return "died" if noted is None or noted.phase in AT_WORK else noted.phase
 
 
 def specs_of(record: GraphRecord) -> dict[InstanceName, InstanceSpec]:

@@ -76,10 +76,12 @@ class Checks:
     # ---- around an action -----------------------------------------------------------------------------
 
     def asked(self, life: Life, action: do.Action) -> None:
-        """R13: no new work is begun while a receiver is a whole bound behind. A machine that knows less than the
-        receivers' journals say can only be more careful."""
+        """A life that stops begins nothing. R13: no new work is begun while a receiver is a whole bound behind. A
+        machine that knows less than the receivers' journals say can only be more careful."""
         if not isinstance(action, _NEW_WORK):
             return
+        if life.machine.stopping:
+            raise Violation(f"BEGUN-AFTER-STOP {life.spec.name} asks for {type(action).__name__}")
         for port, receivers in life.spec.ports.items():
             for channel in receivers:
                 taken = self.store.read(channel.receiver).taken(channel.name)

@@ -233,20 +233,30 @@ class Patient(SimOperator):
 
 
 class Rows(SimOperator):
-    """Stateless and async, several sets at once, a paid answer per row. Some tries are given up midway."""
+    """Stateless and async, several sets at once, paid answers per row, one row after the other or all at once. Some
+    tries are given up midway."""
 
     def __init__(self, service: PaidService) -> None:
         self.service = service
 
     async def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> AsyncIterator[Any]:
-        for index, record in enumerate(acc):
-            row = ctx.row(index)
-            if ctx.random.random() < 0.3:
-                await self._give_up(row, turns=ctx.random.randint(0, 2))
-            token, _ = await row.again().call(self.service.ask, row.id)
-            if token != row.id:
-                raise Violation(f"WRONG-ANSWER {token} used for {row.id}")
+        rows = [ctx.row(index) for index in range(len(acc))]
+        if ctx.random.random() < 0.5:
+            await asyncio.gather(*(self._one(record, row) for record, row in zip(acc, rows, strict=True)))
+            yield tuple(acc)
+            return
+        for record, row in zip(acc, rows, strict=True):
+            await self._one(record, row)
             yield (record,)
+
+    async def _one(self, record: Record, row: Context[Any]) -> None:
+        if row.random.random() < 0.3:
+            await self._give_up(row, turns=row.random.randint(0, 2))
+        mine = row.again()
+        for wanted in (row.id, f"{row.id}, more")[: 1 + record[1] % 2]:  # some ask twice
+            token, _ = await mine.call(self.service.ask, wanted)
+            if token != wanted:
+                raise Violation(f"WRONG-ANSWER {token} used for {wanted}")
 
     async def _give_up(self, row: Context[Any], turns: int) -> None:
         """A try that takes too long: before it asks, or while it waits until its answer is committed."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -27,6 +27,7 @@ from logline.engine.step import Step
 from logline.errors import Collected, LogError, LoglineError
 from logline.graph.model import Graph
 from logline.names import ERRORS, BellName, InstanceName, Ssn
+from logline.runtime.lives.context import call_name
 from logline.runtime.lives.driver import Hooks, LifeDriver, live
 from logline.runtime.lives.generation import AsyncRunner
 from logline.runtime.lives.instances import Instance, for_partition, next_partition
@@ -48,7 +49,10 @@ EPOCHS = 7_919_000_003
 """Microseconds between the monotonic clocks of two lives."""
 KILLED = "killed"
 """Why a life is over that did not end by itself."""
-RARE = {"CheckClock", "Divert", "Discard", "AskPosition", "FetchWrites", "Permit", "FetchMembers", "ObserveTaken"}
+RARE = {
+    *("CheckClock", "Divert", "Discard", "AskPosition", "FetchWrites", "Permit", "FetchMembers", "ObserveTaken"),
+    "StopCalls",
+}
 """Actions that are seldom asked for: a life is killed there more often, so that a small run hits them all."""
 
 
@@ -88,6 +92,10 @@ class Actor:
     """What its monotonic clock said when the world began; another one for each life."""
     dismissed: bool = False
     """Declared dead: another life has been started in its place."""
+    calls_stopped: bool = False
+    """Told to stop: no call may begin."""
+    asked: set[str] = field(default_factory=set)
+    """What it has asked the paid service for."""
 
     @property
     def life(self) -> Life:
@@ -115,6 +123,8 @@ class _AtRandom(Hooks):
 
     def choose(self, driver: LifeDriver[Any]) -> int:
         """Any action or stimulus. While plain user code waits, actions first: only this life goes on."""
+        if driver.awaiting:
+            self._world.maybe_stop(self.actor)
         todo = len(driver.todo)
         among = todo if driver.awaiting and todo else todo + len(driver.stimuli)
         return int(self._world.rnd.random() * among)
@@ -182,7 +192,8 @@ class World:
         self.store.ring = self._ring  # type: ignore[method-assign]
         if seed % 2 == 0:  # half of the schedules hand events over beside the journal, a few at a time
             self.store.fresh = HandOver(most=2_000)
-        self.checks = Checks(instances, self.store, service or PaidService(), clock=self.moment)
+        self.service = service or PaidService()
+        self.checks = Checks(instances, self.store, self.service, clock=self.moment)
         self.points = 0
         self.hits: Counter[Point] = Counter()
         self.kills: Counter[Point] = Counter()
@@ -228,13 +239,14 @@ class World:
         loop = self.loop
         self.counts["life"] += 1
         epoch = self.counts["life"] * EPOCHS % 10**12
+        hooks = _AtRandom(self)
         around = Surroundings(
             clock=lambda: self.moment(epoch),
             random=Random(self.rnd.random()),
             loop=None if loop is None else lambda: loop,
             threads=False,
+            stubs={call_name(self.service.ask): lambda token: self._ask(hooks.actor, token)},
         )
-        hooks = _AtRandom(self)
         actor = hooks.actor = Actor(name, live(instance, self.store, hooks, around), epoch=epoch)
         actor.driver.begin()
         self.actors.append(actor)
@@ -271,6 +283,8 @@ class World:
         if why == KILLED:
             return
         self.counts[why] += 1
+        if why == "stopped" and (lost := actor.asked - set(self.service.kept)):
+            raise Violation(f"PAID-FOR-NOTHING {actor.name} was stopped in order, without the answers for {lost}")
         if why == "left":
             if self.newest[actor.name] is actor:  # else another life has been begun, which looks for itself
                 self.finished.add(actor.name)
@@ -315,8 +329,7 @@ class World:
             self._sweep()
         if self.checks.errors and self.user.random() < 0.03 and not self.incremental.stopping:
             self._resolve_error(*self.user.choice(sorted(self.checks.errors)))
-        if self.faults.stop and self.user.random() < self.faults.stop:
-            self._stop(self.user.choice(self.actors))
+        self.maybe_stop()
         if self.faults.set_clock and self._setter.random() < self.faults.set_clock:
             self._set_clock()
         awake = [a for a in self.actors if not a.paused and a.busy]
@@ -343,6 +356,8 @@ class World:
         outcome = actor.life.execute(action)
         if actor.driver.over is not None:
             return ()  # killed inside user code
+        if isinstance(action, do.StopCalls):
+            actor.calls_stopped = True
         if isinstance(action, do.Generate | do.Release | do.Permit):
             self._pump(actor)
         if isinstance(action, do.Rebuild):
@@ -355,6 +370,13 @@ class World:
                 return ()
         self._point(actor, kind, "after")
         return outcome
+
+    def _ask(self, actor: Actor, token: str) -> list[Any]:
+        """A call of the paid service, by the user code of this life."""
+        if actor.calls_stopped and actor.alive:
+            raise Violation(f"ASKED-AFTER-STOP {actor.name} asks for {token}")
+        actor.asked.add(token)
+        return self.service.ask(token)
 
     def _current(self, actor: Actor) -> bool:
         journal = actor.life.journal
@@ -415,6 +437,12 @@ class World:
         sleeping = [a for a in self.actors if a.paused]
         if sleeping and self.rnd.random() < 0.5:
             self.rnd.choice(sleeping).paused = False
+
+    def maybe_stop(self, actor: Actor | None = None) -> None:
+        """Somebody may stop a life: this one, or any. One that has calls under way has more to lose."""
+        if self.faults.stop and self.user.random() < self.faults.stop:
+            asking = [a for a in self.actors if a.life.calls_in_flight]
+            self._stop(actor or self.user.choice(asking or self.actors))
 
     def _stop(self, actor: Actor) -> None:
         """At once, or it drains, and is told to stop when nothing moves any more."""

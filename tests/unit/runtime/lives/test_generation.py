@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from tests.waiting import PATIENCE
 
+from logline.engine import stimuli as on
 from logline.engine.actions import Job
 from logline.engine.results import Result
 from logline.names import Serial
+from logline.runtime.lives.calls_in_flight import CallsInFlight
 from logline.runtime.lives.generation import ThreadRunner
 
 SETS = 200
@@ -26,6 +28,7 @@ class Queue:
         self.working = threading.Lock()
         self.left = threading.Semaphore(0)
         self.phases = SimpleNamespace(spec=SimpleNamespace(name="eat"))
+        self.calls = CallsInFlight(lambda serial: None)
 
     def alone(self) -> bool:
         return True
@@ -40,8 +43,8 @@ class Queue:
         self.working.release()
         return []
 
-    def done(self, serial: Serial, outputs: list[Any]) -> Result:
-        return Result(serial)
+    def outcome(self, serial: Serial, outputs: list[Any]) -> on.Stimulus:
+        return on.Generated([Result(serial)])
 
     def report(self, stimulus: Any) -> None:
         self.left.release()

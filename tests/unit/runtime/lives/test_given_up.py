@@ -22,6 +22,7 @@ from logline.errors import AnswerMismatch, TryOver
 from logline.graph.operator import Context
 from logline.names import Serial
 from logline.runtime.lives.calls import Attempt, SetCalls
+from logline.runtime.lives.calls_in_flight import CallsInFlight
 from logline.runtime.lives.context import SetContext
 from logline.runtime.lives.generation import _BlockingGate, _Waits
 
@@ -65,7 +66,7 @@ class Machine:
         self.counted: list[str] = []
         self.calls = SetCalls()
         self.waits = _Waits()
-        self.gate = _BlockingGate(self.waits, self._hear, announced=False)
+        self.gate = _BlockingGate(self.waits, self._hear, CallsInFlight(lambda serial: None), announced=False)
 
     def _hear(self, stimulus: on.Stimulus) -> None:
         assert isinstance(stimulus, on.Answered)
