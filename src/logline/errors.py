@@ -121,6 +121,10 @@ class LogInUse(LogError):
         return f"{self.what}: stop that run, or start with takeover=True to fence it off"
 
 
+class TakenOver(LogError):
+    """Another run has taken the log over while this one ran (R10). What this one had logged is the other's now."""
+
+
 class PipelineChanged(LogError):
     """The pipeline differs from the log's beyond what a resume allows (R14)."""
 

@@ -225,7 +225,8 @@ def test_a_second_run_on_a_log_in_use(run: ll.Run, tmp_path: Path, database: Pat
     with pytest.raises(ll.errors.LogInUse, match="takeover=True"):
         start(tmp_path, database, held=True)
     with start(tmp_path, database, held=True, takeover=True) as other:
-        assert run.wait(PATIENCE).phase == "stopped"
+        with pytest.raises(ll.errors.TakenOver):
+            run.wait(PATIENCE)
         hold.touch()
         assert other.wait(PATIENCE).phase == "finished"
     assert totals(database) == expected()

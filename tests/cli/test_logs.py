@@ -83,10 +83,10 @@ def test_restart_and_stop(job: Job) -> None:
     wrong = logline("restart", job.log, "nobody")
     assert wrong.returncode == 1 and "there are orders, priced, blocks, store" in wrong.stderr
     busy = logline("gc", job.log)
-    assert busy.returncode == 1 and "in use by run" in busy.stderr
+    assert busy.returncode == 4 and "in use by run" in busy.stderr
     assert busy.stderr.endswith(": stop that run, with `logline stop LOG` first\n")
     second = logline(*job.command)
-    assert second.returncode == 1
+    assert second.returncode == 4
     assert second.stderr.endswith("with `logline stop LOG`, or fence it off with --takeover\n"), second.stderr
     said = logline("stop", job.log)
     assert said.returncode == 0 and said.stdout.endswith("is over: stopped\n")

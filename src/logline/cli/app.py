@@ -1,7 +1,8 @@
 """All commands together. An error of a command becomes one line and an exit code.
 
-    0  finished, or what was asked for is done      1  it failed
-    2  a wrong command line                       130  Ctrl-C
+    0  finished, or what was asked for is done      1  it failed, or was refused
+    2  a wrong command line                         3  --fail-on-errors, and errors are open
+    4  another run has the log                    130  Ctrl-C
 
 A command imports what it needs when it runs: `logline --help` loads neither Arrow nor Spark. To add one, write it in
 a file of its own and add it at the end of this one.
@@ -26,7 +27,10 @@ from logline.cli.rerun import rerun
 from logline.cli.run import RunCommand, check, run
 from logline.cli.show import show
 from logline.cli.status import status
-from logline.errors import LogInUse, LoglineError, PartialData
+from logline.errors import LogInUse, LoglineError, PartialData, TakenOver
+
+ANOTHER_RUN = 4
+"""The exit code of a run whose log another run has: it held the log, or has taken it over."""
 
 
 class Commands(TyperGroup):
@@ -39,7 +43,10 @@ class Commands(TyperGroup):
         except LogInUse as error:
             also = ", or fence it off with --takeover" if ctx.invoked_subcommand == "run" else " first"
             complain(f"{error.what}: stop that run, with `logline stop LOG`{also}")
-            raise typer.Exit(1) from None
+            raise typer.Exit(ANOTHER_RUN) from None
+        except TakenOver as error:
+            complain(str(error))
+            raise typer.Exit(ANOTHER_RUN) from None
         except LoglineError as error:
             complain(str(error))
             raise typer.Exit(1) from None

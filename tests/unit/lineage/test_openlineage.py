@@ -294,7 +294,8 @@ def test_a_run_that_was_taken_over_ends_once(tmp_path: Path) -> None:
     with endless().start("memory:taken", engine="inline", openlineage=to) as first:
         until(lambda: "RUNNING" in kinds(told(file), "endless"))
         with endless().start("memory:taken", engine="inline", openlineage=to, takeover=True) as second:
-            first.wait(PATIENCE)
+            with pytest.raises(ll.errors.TakenOver):
+                first.wait(PATIENCE)
             until(lambda: kinds(told(file), "endless")[-1] == "RUNNING")
         second.wait(PATIENCE)
     ends = [(e["run"]["runId"], e["eventType"]) for e in told(file) if e["job"]["name"] == "endless"]

@@ -14,12 +14,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from logline.errors import BadName, LogError, OptionError, PipelineFailed, reason_of
+from logline.errors import BadName, LogError, OptionError, PipelineFailed, TakenOver, reason_of
 from logline.graph.durations import duration
 from logline.graph.model import Graph
 from logline.graph.operator import Duration, Tabular
@@ -68,6 +69,7 @@ class Run:
         self._raised = False
         self._last: Status | None = None
         """How it was when it was over."""
+        self._taken_over: TakenOver | None = None
         if engine is None:
             self._over.set()
         else:
@@ -90,6 +92,7 @@ class Run:
                 engine.run()
                 raise
             engine.run()
+            self._notice_takeover(engine)
         except BaseException as error:
             engine.phase = "failed"
             if engine.error is None:
@@ -102,6 +105,15 @@ class Run:
             with contextlib.suppress(LogError):  # the log may be the reason for the end
                 self._last = engine.status()
             self._over.set()
+
+    def _notice_takeover(self, engine: Engine) -> None:
+        """A run that was stopped has the lease until here."""
+        lease = engine.lease
+        if engine.phase == "stopped" and engine.error is None and lease is not None and not lease.held():
+            self._taken_over = TakenOver(
+                f"pipeline {self._graph.name!r}: another run has taken the log {self.log.url} over, and goes on with "
+                "it; this one ended"
+            )
 
     def __enter__(self) -> Run:
         return self
@@ -126,8 +138,8 @@ class Run:
     def wait(self, timeout: Duration | float | None = None) -> Status:
         """Waits until the pipeline has finished or was stopped, and returns its last status.
 
-        Raises TimeoutError if it takes longer than `timeout` (seconds, or "5m"), and PipelineFailed with operator,
-        event and the user's own traceback if an operator failed.
+        Raises TimeoutError if it takes longer than `timeout` (seconds, or "5m"), PipelineFailed with operator, event
+        and the user's own traceback if an operator failed, and TakenOver if another run has taken the log over.
         """
         if not self._is_over(_seconds(timeout)):
             raise TimeoutError(f"pipeline {self._graph.name!r} still runs after {timeout}; it goes on")
@@ -145,7 +157,8 @@ class Run:
         return True
 
     def _raise_failure(self) -> None:
-        if self._engine is not None and self._engine.error is not None:
+        error = self._taken_over if self._engine is None else self._engine.error or self._taken_over
+        if error is not None:
             self._raised = True
             raise self._engine.error
 
@@ -154,7 +167,8 @@ class Run:
         whose log is gone: how it was at its end."""
         if self._engine is not None:
             try:
-                return self._engine.status()
+                status = self._engine.status()
+                return replace(status, error=str(self._taken_over)) if self._taken_over is not None else status
             except LogError:
                 if self._last is None:
                     return Status(self._engine.phase, {}, reason_of(self._engine.error))

@@ -11,7 +11,7 @@ from tests.unit.runtime.taps import IDS, Bucket, Tap, Threes, piped, shared, sta
 from tests.waiting import PATIENCE
 
 from logline.connectors import sinks, sources
-from logline.errors import LogError, LogInUse, PipelineChanged, PipelineFailed
+from logline.errors import LogError, LogInUse, PipelineChanged, PipelineFailed, TakenOver
 from logline.names import InstanceName, PortName
 from logline.pipeline import Pipeline
 from logline.runtime.control.evolution import changes
@@ -227,15 +227,17 @@ def test_a_log_in_use_is_refused(key: str) -> None:
         bucket.wait_for(1)
 
 
-def test_takeover_ends_the_other_run_quietly(key: str) -> None:
+def test_takeover_ends_the_other_run_and_tells_it(key: str) -> None:
     p, tap, bucket = piped(key)
     log = f"memory:{key}"
     old = start(p, log)
     tap.put(1, 2, run=old)
     bucket.wait_for(1, 2)
     with start(p, log, takeover=True) as new:
-        status = old.wait(PATIENCE)
-        assert (status.phase, status.error) == ("stopped", "")
+        with pytest.raises(TakenOver, match="another run has taken the log"):
+            old.wait(PATIENCE)
+        assert old.status().phase == "stopped"
+        assert "another run has taken the log" in old.stop().error
         tap.put(3, run=new)
         tap.close_it(new)
         assert new.wait(PATIENCE).phase == "finished"
@@ -252,7 +254,8 @@ def test_takeover_of_a_run_that_is_at_work(key: str) -> None:
     bucket.wait_until_writing()
     new = start(p, log, takeover=True)
     bucket.release()
-    assert old.wait(PATIENCE).phase == "stopped"
+    with pytest.raises(TakenOver):
+        old.wait(PATIENCE)
     tap.put(6)
     tap.close_it(new)
     assert new.wait(PATIENCE).phase == "finished"
