@@ -508,16 +508,13 @@ class Pipeline:
         return launch.start(graph, checked, launch.inline if checked.engine == "inline" else launch.processes)
 
     def run(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:
-        """Starts the pipeline and waits until it has finished; Ctrl-C stops it. The settings are those of `start`.
+        """Starts the pipeline and waits until it has finished. The settings are those of `start`.
 
-        It shows how the run goes: a table in a terminal, lines through logging elsewhere.
+        It shows how the run goes: a table in a terminal, lines through logging elsewhere. Ctrl-C stops the run as
+        `Run.stop` does and raises KeyboardInterrupt then; a second Ctrl-C does not wait for calls under way.
         """
         run = self.start(log, **settings)
-        try:
-            follow(run, self.name)
-        except KeyboardInterrupt:
-            run.stop()
-            logger.warning("pipeline %r was stopped by Ctrl-C; started again on its log, it goes on", self.name)
+        follow(run, self.name)
         return run
 
 

@@ -89,7 +89,7 @@ def test_restart_and_stop(job: Job) -> None:
     assert second.returncode == 4
     assert second.stderr.endswith("with `logline stop LOG`, or fence it off with --takeover\n"), second.stderr
     said = logline("stop", job.log)
-    assert said.returncode == 0 and said.stdout.endswith("is over: stopped\n")
+    assert said.returncode == 0 and said.stdout.endswith("is over: stopped; run again to go on\n")
     assert job.end() == 0
     assert status(job.log)["run"] is None
     assert job.finish() == TOTALS

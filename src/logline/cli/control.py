@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 LOOK = 0.1
 """Seconds between two looks whether the run is over."""
+LAST_WORD = 15.0
+"""Seconds that a run has to end once it has dropped what was under way."""
 
 
 def stop(
     log: LogUrl,
     drain: Annotated[bool, typer.Option("--drain", help="Let what is in the pipeline flow out first.")] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for the end.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that calls under way have to end; with --drain, seconds to wait.")
+    ] = 30.0,
 ) -> None:
     """Stop the run that holds a log, and wait until it is over.
 
@@ -28,22 +32,30 @@ def stop(
     logline stop lmdb:sales.log
     logline stop lmdb:sales.log --drain      read no more, let what is there flow out, then stop
 
-    Open input sets stay open in the log: the next run goes on with them.
+    It begins no call, row, read or write any more. Calls under way come to their end, and their answers are logged;
+    after --timeout they are dropped. Open input sets stay open in the log: the next run goes on with them.
     """
     from logline.errors import LogError
     from logline.runtime.control.remote_control import tell_run
     from logline.runtime.log.log_status import log_status
     from logline.runtime.messages.commands import Drain, Stop
+    from logline.runtime.status import Status
 
     opened = open_used(log)
     holder = _holder(opened)
-    tell_run(opened.store, Drain() if drain else Stop())
-    until = time.monotonic() + timeout
+    tell_run(opened.store, Drain() if drain else Stop(timeout))
+    until = time.monotonic() + timeout + (0.0 if drain else LAST_WORD)
+    told = ""
     while opened.store.running() == holder:
         if time.monotonic() > until:
             raise LogError(f"run {holder.run} (process {holder.pid}) was told to stop, and runs after {timeout:g} s")
+        found = log_status(opened.store)
+        if found.phase == "stopping" and (summary := Status("stopping", found.operators).summary) != told:
+            told = summary
+            print(told, flush=True)
         time.sleep(LOOK)
-    print(f"run {holder.run} is over: {log_status(opened.store).phase}")
+    phase = log_status(opened.store).phase
+    print(f"run {holder.run} is over: {phase}{'; run again to go on' if phase == 'stopped' else ''}")
 
 
 def restart(

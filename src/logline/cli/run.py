@@ -63,8 +63,9 @@ def run(
     logline run sales.py --log lmdb:sales.log --until now --every 1h
     logline run sales.py --log lmdb:sales.log --fresh hourly   hourly and what follows, from what is logged
 
-    Stopped, failed or killed: the same command goes on from the log. Ctrl-C stops it in order. In a terminal it
-    shows how it goes; elsewhere it says so in lines, on stderr.
+    Stopped, failed or killed: the same command goes on from the log. Ctrl-C stops it in order: calls under way come
+    to their end, and no other is begun; a second one does not wait for them. In a terminal it shows how it goes;
+    elsewhere it says so in lines, on stderr.
     """
     if master is not None and engine != "spark":
         raise typer.BadParameter("--master is for --engine spark")
@@ -104,6 +105,8 @@ def run(
             follow(run, pipeline.name)
             status = run.status()
             print(line(pipeline.name, status), flush=True)
+            if status.phase == "stopped":
+                print("stopped; run again to go on", flush=True)
         if pause is None or status.phase == "stopped":
             break
         settings["fresh"] = []  # once is enough

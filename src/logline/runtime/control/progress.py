@@ -3,13 +3,18 @@
 In a terminal: a table that is redrawn in place, on stderr. Elsewhere (a pipe, a file, a notebook, a service): a line
 through logging (`logline`, level INFO) when something has changed, every few seconds at most; so by default nothing,
 and with `logging.basicConfig(level=logging.INFO)` the lines. `Pipeline.start` and `Run.wait` show nothing.
+
+A Ctrl-C stops the run in order, says what that waits for (level WARNING), and is raised again when the run is over. A
+second one drops what is under way.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -36,6 +41,8 @@ class Watched(Protocol):
     def wait(self, timeout: float | None = None) -> Status: ...
 
     def status(self) -> Status: ...
+
+    def stop(self, *, timeout: float = ...) -> Status: ...
 
 
 class Rates:
@@ -64,7 +71,8 @@ def _events(one: OperatorStatus) -> int:
 
 
 def follow(run: Watched, name: str) -> Status:
-    """Waits until the run is over, and shows how it goes. Raises what `Run.wait` raises, and KeyboardInterrupt."""
+    """Waits until the run is over, and shows how it goes. Raises what `Run.wait` raises; and KeyboardInterrupt, or
+    the SystemExit of a signal handler, once it has stopped the run for it."""
     if not is_terminal():
         return _follow_in_lines(run, name)
     from rich.console import Console
@@ -72,21 +80,27 @@ def follow(run: Watched, name: str) -> Status:
 
     rates, began = Rates(), time.monotonic()
 
-    def look() -> Table:
-        now, status = time.monotonic(), run.status()
+    def drawn(status: Status) -> Table:
+        now = time.monotonic()
         return table(name, status, rates.note(status, now), now - began)
 
-    with Live(look(), console=Console(stderr=True), auto_refresh=False) as live:
+    with Live(drawn(run.status()), console=Console(stderr=True), auto_refresh=False) as live:
+
+        def look() -> Status:
+            status = run.status()
+            live.update(drawn(status), refresh=True)
+            return status
+
         try:
-            return _wait(run, lambda: live.update(look(), refresh=True))
+            return _wait(run, name, look)
         finally:
-            live.update(look(), refresh=True)
+            look()
 
 
 def _follow_in_lines(run: Watched, name: str) -> Status:
     rates, said, at = Rates(), "", time.monotonic()
 
-    def look() -> None:
+    def look() -> Status:
         nonlocal said, at
         now, status = time.monotonic(), run.status()
         speeds = rates.note(status, now)
@@ -94,16 +108,53 @@ def _follow_in_lines(run: Watched, name: str) -> Status:
         if now - at >= SPEAK and text != said:
             said, at = text, now
             logger.info("%s; %.0f events/s", text, sum(speeds.values()))
+        return status
 
-    return _wait(run, look)
+    return _wait(run, name, look)
 
 
-def _wait(run: Watched, look: Callable[[], None]) -> Status:
-    while True:
-        try:
-            return run.wait(LOOK)
-        except TimeoutError:
-            look()
+def _wait(run: Watched, name: str, look: Callable[[], Status]) -> Status:
+    told = False
+    try:
+        while True:
+            try:
+                return run.wait(LOOK)
+            except TimeoutError:
+                status = look()
+            if not told and status.phase == "stopping":  # another process has said so
+                told = True
+                logger.info("%s %s", name, status.summary)
+    except (KeyboardInterrupt, SystemExit):
+        _stop(run, name, look)
+        raise
+
+
+def _stop(run: Watched, name: str, look: Callable[[], Status]) -> None:
+    """Stops the run in order, and shows how that goes. On a second Ctrl-C it drops what is under way."""
+    stopping = threading.Thread(target=_try_to_stop, args=(run,), name="logline-stop", daemon=True)
+    stopping.start()
+    told = False
+    try:
+        while stopping.is_alive():
+            status = look()
+            if status.phase == "stopping" and not told:
+                told = True
+                logger.warning("%s %s. Ctrl-C once more does not wait", name, status.summary)
+            stopping.join(LOOK)
+    except (KeyboardInterrupt, SystemExit):
+        with contextlib.suppress(TimeoutError):
+            run.stop(timeout=0)
+        logger.warning("%s was cut short; what is logged stays logged. Run again to go on", name)
+        raise
+    phase = run.status().phase
+    logger.warning("%s %s", name, f"{phase}; run again to go on" if phase == "stopped" else phase)
+
+
+def _try_to_stop(run: Watched) -> None:
+    try:
+        run.stop()
+    except TimeoutError as error:
+        logger.warning("%s", error)
 
 
 def is_terminal() -> bool:

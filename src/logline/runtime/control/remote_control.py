@@ -50,6 +50,8 @@ class RemoteControl:
         self._box = store.mail(DRIVER)
         self._bell = threading.Event()
         self._over = self._broken = False
+        self._last: threading.Timer | None = None
+        """Drops what a stop does not bring to its end."""
         self._unlisten = store.on_bell(DRIVER, self._bell.set)
         self._thread = threading.Thread(target=self._listen, name="logline-orders", daemon=True)
         self._thread.start()
@@ -89,6 +91,7 @@ class RemoteControl:
             case Stop():
                 logger.info("another process stops this run")
                 self._engine.command("stop")
+                self._abandon_after(command.grace)
             case Drain():
                 logger.info("another process drains this run")
                 self._engine.command("drain")
@@ -101,6 +104,12 @@ class RemoteControl:
                 self._resolve([Request("drop", event) for event in command.events])
             case _:
                 assert_never(command)
+
+    def _abandon_after(self, seconds: float) -> None:
+        if self._last is None:
+            self._last = threading.Timer(seconds, self._engine.abandon)
+            self._last.daemon = True
+            self._last.start()
 
     def _restart(self, operator: str) -> None:
         try:
@@ -127,6 +136,8 @@ class RemoteControl:
         self._over = True
         self._bell.set()
         self._thread.join()
+        if self._last is not None:
+            self._last.cancel()
         try:
             self._unlisten()
         finally:

@@ -160,7 +160,7 @@ class Run:
         error = self._taken_over if self._engine is None else self._engine.error or self._taken_over
         if error is not None:
             self._raised = True
-            raise self._engine.error
+            raise error
 
     def status(self) -> Status:
         """How the run is at this moment: its phase, and for each operator how far it is. Of a run that is over and
@@ -182,19 +182,29 @@ class Run:
     def stop(self, *, drain: bool = False, timeout: Duration | float = "30s") -> Status:
         """Ends the run in order, and returns its last status. Open sets stay open in the log.
 
-        With `drain` the sources stop reading, and the run ends when all that they read has flowed out. What has not
-        ended after `timeout` is dropped as by a crash: nothing that is logged is lost, and another run goes on.
+        No call, row, read or write is begun any more. Those under way come to their end, and the answers of calls
+        are logged: the next run does not ask for them again. With `drain` only the sources stop, and the run ends
+        when all that they read has flowed out.
+
+        What has not ended after `timeout` is dropped as by a crash: nothing that is logged is lost, and another run
+        goes on. A Ctrl-C meanwhile drops it at once.
         """
         engine = self._engine
         if engine is not None and not self._over.is_set():
             engine.command("drain" if drain else "stop")
-            if not self._is_over(_seconds(timeout)):
-                engine.abandon()
-                if not self._is_over(_LAST_WORD):
-                    raise TimeoutError(
-                        f"pipeline {self._graph.name!r} does not stop: user code in it does not return"
-                    )
+            try:
+                in_time = self._is_over(_seconds(timeout))
+            except BaseException:
+                self._abandon(engine)
+                raise
+            if not in_time and not self._abandon(engine):
+                raise TimeoutError(f"pipeline {self._graph.name!r} does not stop: user code in it does not return")
         return self.status()
+
+    def _abandon(self, engine: Engine) -> bool:
+        """Drops what is under way; whether the run is over."""
+        engine.abandon()
+        return self._is_over(_LAST_WORD)
 
     def pid(self, operator: str) -> int | None:
         """The id of the process in which an operator lives now; None if it has no life."""

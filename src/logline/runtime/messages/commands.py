@@ -28,7 +28,11 @@ class Begin(Message, frozen=True):
 
 
 class Stop(Message, frozen=True):
-    """End every life in order."""
+    """End every life in order: nothing is begun, and what is under way ends."""
+
+    grace: float = 30.0
+    """Seconds that it has, in a command to a run. What has not ended then is dropped. A worker is told by its driver
+    when that is."""
 
 
 class Drain(Message, frozen=True):

@@ -27,6 +27,9 @@ class Scripted:
     def status(self) -> Status:
         return self.looks.pop(0)
 
+    def stop(self, *, timeout: float = 0.0) -> Status:
+        raise AssertionError("nobody stops it")
+
 
 def look(taken: int) -> Status:
     return Status("running", {"store": OperatorStatus(taken=taken)})
