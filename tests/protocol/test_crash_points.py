@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from logline.graph.connector import Guarantee
+from logline.testing.sim.faults import Faults
 from logline.testing.sim.runs import Simulator
 from logline.testing.sim.scenarios import ReadKind, chain
-from logline.testing.sim.world import Faults
 
 
 @pytest.fixture

@@ -13,11 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from logline.testing.__main__ import main
+from logline.testing.sim.faults import Faults
 from logline.testing.sim.operators import Pick
 from logline.testing.sim.outside import Violation
 from logline.testing.sim.runs import Simulator, draw_faults
 from logline.testing.sim.scenarios import chain, drawn
-from logline.testing.sim.world import Faults, World
+from logline.testing.sim.world import World
 
 
 @pytest.fixture(scope="module")

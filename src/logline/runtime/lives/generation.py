@@ -38,13 +38,12 @@ from logline.runtime.lives.calls import SetCalls
 from logline.runtime.lives.calls_in_flight import CallInFlight, CallsInFlight
 from logline.runtime.lives.context import Gate, SetContext
 from logline.runtime.lives.daemon_threads import DaemonThreads
+from logline.runtime.lives.gates import BlockingGate, Key, Report, Waits, key_of
 from logline.runtime.lives.payloads import Payloads
 from logline.runtime.lives.suspects import Suspects
 
-Key = tuple[Serial, int, int]
 Task = tuple[InsetId, SetState]
 """The set that is generated, with its id."""
-Report = Callable[[on.Stimulus], None]
 SLICE = 0.05
 """Seconds that a wait of plain code lasts at most before it looks for a stop."""
 
@@ -252,7 +251,7 @@ class InlineRunner:
 
     def keep(self, answer: Answer) -> None:
         self._flush()
-        self._await_durable(on.Answered(answer), _key(answer))
+        self._await_durable(on.Answered(answer), key_of(answer))
 
     async def want_async(self, serial: Serial, row: int, n: int) -> CallInFlight:
         raise AssertionError("plain code does not await")
@@ -281,120 +280,13 @@ class InlineRunner:
         """Nothing runs when the engine's thread is here."""
 
 
-def _key(answer: Answer) -> Key:
-    return answer.serial, answer.row, answer.n
-
-
-class _Waits:
-    """Calls that wait, from threads and from the event loop."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: dict[Key, list[Callable[[], None]]] = {}
-        """Several tries may wait for one call."""
-        self._cut_off: list[Callable[[], None]] = []
-        self.over = threading.Event()
-        self.closed = False
-
-    def add(self, key: Key, wake: Callable[[], None]) -> None:
-        with self._lock:
-            if self.closed:
-                raise Abandoned
-            self._waiting.setdefault(key, []).append(wake)
-
-    def cut_off(self, wake: Callable[[], None]) -> None:
-        """Somebody waits for the end of the life, after a stop."""
-        with self._lock:
-            if self.closed:
-                raise Abandoned
-            self._cut_off.append(wake)
-
-    def wake(self, key: Key) -> None:
-        with self._lock:
-            wakes = self._waiting.pop(key, ())
-        for wake in wakes:
-            wake()
-
-    def close(self) -> None:
-        with self._lock:
-            self.closed = True
-            waiting, self._waiting = self._waiting, {}
-        self.over.set()
-        for wakes in (*waiting.values(), self._cut_off):
-            for wake in wakes:
-                wake()
-
-
-class _BlockingGate:
-    """For code on a thread that may block."""
-
-    def __init__(self, waits: _Waits, report: Report, calls: CallsInFlight, *, announced: bool) -> None:
-        self._waits = waits
-        self._report = report
-        self._calls = calls
-        self._announced = announced
-
-    def is_async(self) -> bool:
-        return False
-
-    def want(self, serial: Serial, row: int, n: int) -> CallInFlight:
-        if self._announced:
-            with self._calls.waiting(serial):
-                self._wait((serial, row, n), on.CallWanted(serial, row, n))
-        return self._calls.begin(serial) or self._cut_off(serial)
-
-    def pause(self, serial: Serial, seconds: float) -> None:
-        with self._calls.waiting(serial):
-            self._waits.over.wait(seconds)
-        if self._waits.closed:
-            raise Abandoned
-        if self._calls.stopping:
-            self._cut_off(serial)
-
-    def _cut_off(self, serial: Serial) -> NoReturn:
-        """Waits for the end of the life."""
-        with self._calls.waiting(serial):
-            self._waits.over.wait()
-        raise Abandoned
-
-    def keep(self, answer: Answer) -> None:
-        self._wait(_key(answer), on.Answered(answer))
-
-    def follow(self, answer: Answer, is_pending: Callable[[], bool]) -> None:
-        self._wait(_key(answer), None, is_pending)
-
-    def _wait(self, key: Key, stimulus: on.Stimulus | None, still: Callable[[], bool] = lambda: True) -> None:
-        """Until the machine says so; not at all if it has, after `still` was true."""
-        woken = threading.Event()
-        self._waits.add(key, woken.set)
-        if stimulus is not None:
-            self._report(stimulus)
-        if not still():
-            self._waits.wake(key)
-        woken.wait()
-        if self._waits.closed:
-            raise Abandoned
-
-    async def follow_async(self, answer: Answer, is_pending: Callable[[], bool]) -> None:
-        raise AssertionError("plain code does not await")
-
-    async def want_async(self, serial: Serial, row: int, n: int) -> CallInFlight:
-        raise AssertionError("plain code does not await")
-
-    async def pause_async(self, serial: Serial, wait: Awaitable[Any]) -> Any:
-        raise AssertionError("plain code does not await")
-
-    async def keep_async(self, answer: Answer) -> None:
-        raise AssertionError("plain code does not await")
-
-
 class ThreadRunner:
     """Plain code, several sets at once."""
 
     def __init__(self, generation: Generation, *, concurrency: int, announced: bool) -> None:
         self._generation = generation
-        self._waits = _Waits()
-        self._gate = _BlockingGate(self._waits, generation.report, generation.calls, announced=announced)
+        self._waits = Waits()
+        self._gate = BlockingGate(self._waits, generation.report, generation.calls, announced=announced)
         self._threads = DaemonThreads(concurrency, f"generate-{generation.phases.spec.name}")
         self._jobs: deque[do.Job] = deque()
         self._turn = threading.Lock()
@@ -445,7 +337,7 @@ class ThreadRunner:
     def release(self, answers: Sequence[Answer]) -> None:
         for answer in answers:
             self._generation.committed(answer)  # first: who asks in between must not wait for it
-            self._waits.wake(_key(answer))
+            self._waits.wake(key_of(answer))
 
     def close(self) -> None:
         self._waits.close()
@@ -458,9 +350,9 @@ class AsyncRunner:
     def __init__(self, generation: Generation, loop: asyncio.AbstractEventLoop, *, announced: bool) -> None:
         self._generation = generation
         self._loop = loop
-        self._waits = _Waits()
+        self._waits = Waits()
         self._announced = announced
-        self._blocking = _BlockingGate(self._waits, generation.report, generation.calls, announced=announced)
+        self._blocking = BlockingGate(self._waits, generation.report, generation.calls, announced=announced)
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop_thread: int | None = None
         self._turn = asyncio.Lock()
@@ -555,13 +447,13 @@ class AsyncRunner:
         raise Abandoned
 
     async def keep_async(self, answer: Answer) -> None:
-        await self._await(_key(answer), on.Answered(answer))
+        await self._await(key_of(answer), on.Answered(answer))
 
     def follow(self, answer: Answer, is_pending: Callable[[], bool]) -> None:
         self._blocking.follow(answer, is_pending)
 
     async def follow_async(self, answer: Answer, is_pending: Callable[[], bool]) -> None:
-        await self._await(_key(answer), None, is_pending)
+        await self._await(key_of(answer), None, is_pending)
 
     async def _await(self, key: Key, stimulus: on.Stimulus | None, still: Callable[[], bool] = lambda: True) -> None:
         woken = self._loop.create_future()
@@ -584,7 +476,7 @@ class AsyncRunner:
     def release(self, answers: Sequence[Answer]) -> None:
         for answer in answers:
             self._generation.committed(answer)  # first: who asks in between must not wait for it
-            self._waits.wake(_key(answer))
+            self._waits.wake(key_of(answer))
 
     def close(self) -> None:
         self._waits.close()

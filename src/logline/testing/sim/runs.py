@@ -11,8 +11,9 @@ from itertools import product
 from random import Random
 
 from logline.engine import actions as do
+from logline.testing.sim.faults import Faults
 from logline.testing.sim.scenarios import Scenario, chain, drawn
-from logline.testing.sim.world import VIOLATIONS, Faults, Point, World, explain
+from logline.testing.sim.world import VIOLATIONS, Point, World, explain
 
 
 def _is_action(kind: type, name: str) -> bool:

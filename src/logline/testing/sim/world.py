@@ -37,6 +37,7 @@ from logline.store.channels import HandOver
 from logline.store.memory import MemoryStore
 from logline.testing.sim.checks import Checks
 from logline.testing.sim.evolving import Evolving
+from logline.testing.sim.faults import RARE, Faults
 from logline.testing.sim.incremental import IncrementalRuns
 from logline.testing.sim.outside import PaidService, SimSource, Violation
 from logline.testing.sim.reopening import Reopening
@@ -49,36 +50,6 @@ EPOCHS = 7_919_000_003
 """Microseconds between the monotonic clocks of two lives."""
 KILLED = "killed"
 """Why a life is over that did not end by itself."""
-RARE = {
-    *("CheckClock", "Divert", "Discard", "AskPosition", "FetchWrites", "Permit", "FetchMembers", "ObserveTaken"),
-    "StopCalls",
-}
-"""Actions that are seldom asked for: a life is killed there more often, so that a small run hits them all."""
-
-
-@dataclass
-class Faults:
-    """How often what happens. Probabilities per opportunity."""
-
-    budget: int = 0
-    """So many crashes and zombies at most."""
-    crash: float = 0.0
-    zombie: float = 0.0
-    all_at_once: float = 0.0
-    lose_bell: float = 0.0
-    lose_answer: float = 0.0
-    late_write: float = 0.5
-    target_away: float = 0.0
-    stop: float = 0.0
-    """Per move: somebody ends a life in order, whatever is under way."""
-    set_clock: float = 0.0
-    """Per move: somebody sets the wall clock, back or forward."""
-    late_start: float = 0.0
-    """An instance begins when others have long been at work."""
-    kill_at: frozenset[int] = frozenset()
-    """Exhaustive runs: kill the acting life at these points, counted from 0."""
-    victims: frozenset[str] = frozenset()
-    """Only these are killed; all if empty."""
 
 
 @dataclass(eq=False)

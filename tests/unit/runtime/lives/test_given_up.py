@@ -24,7 +24,7 @@ from logline.names import Serial
 from logline.runtime.lives.calls import Attempt, SetCalls
 from logline.runtime.lives.calls_in_flight import CallsInFlight
 from logline.runtime.lives.context import SetContext
-from logline.runtime.lives.generation import _BlockingGate, _Waits
+from logline.runtime.lives.gates import BlockingGate, Waits
 
 
 def ask(what: str) -> str:
@@ -65,8 +65,8 @@ class Machine:
         self.handed_in: list[Answer] = []
         self.counted: list[str] = []
         self.calls = SetCalls()
-        self.waits = _Waits()
-        self.gate = _BlockingGate(self.waits, self._hear, CallsInFlight(lambda serial: None), announced=False)
+        self.waits = Waits()
+        self.gate = BlockingGate(self.waits, self._hear, CallsInFlight(lambda serial: None), announced=False)
 
     def _hear(self, stimulus: on.Stimulus) -> None:
         assert isinstance(stimulus, on.Answered)
