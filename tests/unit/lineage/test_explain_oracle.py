@@ -12,7 +12,7 @@ from tests.unit.lineage.pipelines import Each
 from tests.unit.lineage.verdict_rows import verdicts
 
 import logline as ll
-from logline.runtime.control.error_resolution import resolve_at_rest
+from logline.runtime.control.error_resolution import Request, resolve_at_rest
 
 
 class Row(NamedTuple):
@@ -116,7 +116,7 @@ def test_every_row_as_the_oracle_says(sizes: list[int], drawn: list[Stage], sett
     errors = log.errors()["event"].to_pylist()
     if settle and errors:
         for error in errors:
-            resolve_at_rest(log.store, error, "drop")
+            resolve_at_rest(log.store, [Request("drop", error)])
         want = [(n, "dropped" if what == "diverted" else what, where) for n, what, where in want]
     found = log.explain(f"s{len(drawn) - 1}", "true")
     assert set(found["level"].to_pylist()) == {"row"}

@@ -16,7 +16,7 @@ from tests.waiting import until
 import logline as ll
 from logline.errors import BadName, LogError, PipelineFailed
 from logline.names import OUT, InstanceName
-from logline.runtime.control.error_resolution import resolve_at_rest
+from logline.runtime.control.error_resolution import Request, resolve_at_rest
 from logline.runtime.log.cleaning import clean
 from logline.runtime.log.log import Log, open_log
 
@@ -154,13 +154,13 @@ def test_diverted_retried_dropped(rows: bool, tmp_path: Path) -> None:
     ]
     said = found["detail"].to_pylist()[1]
     assert "ValueError: two is refused" in said and "logline errors LOG retry made.errors:1" in said
-    resolve_at_rest(log.store, "made.errors:1", "retry")
+    resolve_at_rest(log.store, [Request("retry", "made.errors:1")])
     assert verdicts(log.explain("small", "n = 2"), "what", "operator") == [("waiting", "made")]
     run(failing(tmp_path, rows=rows), url)  # fails again: a new error
     (again,) = log.errors()["event"].to_pylist()
     assert verdicts(log.explain("small", "n = 2"), "what", "event") == [("diverted", again)]
     (tmp_path / "fixed").touch()
-    resolve_at_rest(log.store, again, "retry")
+    resolve_at_rest(log.store, [Request("retry", again)])
     run(failing(tmp_path, rows=rows), url)
     assert verdicts(log.explain("small", "n = 2"), "what", "operator") == [("arrived", "small")]
 
@@ -168,7 +168,7 @@ def test_diverted_retried_dropped(rows: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [True, False])
 def test_an_error_that_was_dropped(rows: bool, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     log = run(failing(tmp_path, rows=rows), f"memory:{request.node.name}").log
-    resolve_at_rest(log.store, "made.errors:1", "drop")
+    resolve_at_rest(log.store, [Request("drop", "made.errors:1")])
     found = log.explain("small", "n = 2")
     assert verdicts(found, "what", "operator", "event") == [("dropped", "made", "made.errors:1")]
     assert "that error was dropped" in detail(found)

@@ -27,7 +27,7 @@ from logline.engine.moments import Moment, Monotonic
 from logline.engine.spec import InstanceSpec
 from logline.errors import EngineError, Fenced, PipelineFailed
 from logline.names import InstanceName
-from logline.runtime.lives.generation import Key
+from logline.runtime.lives.gates import Key
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.life import Life, Surroundings
 from logline.runtime.lives.log_life import LogLife

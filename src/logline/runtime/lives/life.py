@@ -29,12 +29,12 @@ from logline.graph.connector import Sink
 from logline.graph.states import check_logged, encode_state, read_state
 from logline.names import PartitionName, Serial, TargetName
 from logline.recovery.machines import machine_for
+from logline.runtime.lives.gates import Key
 from logline.runtime.lives.generation import (
     AsyncRunner,
     Generation,
     GenerationRunner,
     InlineRunner,
-    Key,
     ThreadRunner,
     is_async,
 )

@@ -25,7 +25,7 @@ from logline.names import IN, OUT, Incarnation, InstanceName, Serial
 from logline.recovery.machines import needed
 from logline.recovery.pessimistic import Pessimistic
 from logline.runtime.lives.driver import OUTSIDE, Hooks, LifeDriver, Returned, blocking
-from logline.runtime.lives.generation import Key
+from logline.runtime.lives.gates import Key
 from logline.runtime.lives.log_life import LogLife
 from logline.store.memory import MemoryStore
 from logline.store.seam import StoreTraits
