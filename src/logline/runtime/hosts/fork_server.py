@@ -32,7 +32,8 @@ from logline.runtime.messages.forks import FORK_REQUESTS, Exited, Fork, ForkAnsw
 from logline.runtime.messages.wire import encode
 from logline.store.descriptors import own
 
-_ALWAYS = ("lmdb", "pyarrow.compute", "logline.runtime.hosts.worker")
+_ALWAYS = ("pyarrow.compute", "logline.runtime.hosts.worker", "logline.store.address", "logline.store.lmdb.folder")
+"""What every worker imports. Its log is in a folder: a log in memory never leaves its process."""
 
 
 class ForkServer:

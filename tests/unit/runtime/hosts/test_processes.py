@@ -67,6 +67,7 @@ def test_lives_have_one_parent_and_it_is_not_the_user_s_process(run: ll.Run) -> 
     server = parent(first)
     assert parent(other) == server
     assert parent(server) == os.getpid()
+    assert "xxhash" in Path(f"/proc/{server}/maps").read_text()  # what a log is opened with is imported there, too
     os.kill(first, signal.SIGKILL)
     second = pid_of(run, "numbers", after=first)
     assert parent(second) == server
