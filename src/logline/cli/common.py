@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from logline.runtime.log.log import Log
+    from logline.store.seam import Store
 
 LogUrl = Annotated[str, typer.Argument(metavar="LOG", help="lmdb:PATH, or the path of a log's folder.")]
 Format = Annotated[Literal["table", "json"], typer.Option(help="For people, or for programs.")]
@@ -24,7 +26,16 @@ def log_url(text: str) -> str:
 
 
 def open_used(text: str) -> Log:
-    """A log that a pipeline has been run on. Memory is not shared: a log there is never one of another process."""
+    """A log that a pipeline has been run on, for a command that runs no code of its user."""
+    store = used_store(text)
+    from logline.runtime.log.log import Log
+
+    _spare_pandas()
+    return Log(store, log_url(text))
+
+
+def used_store(text: str) -> Store:
+    """The store of such a log. Memory is not shared: a log there is never one of another process."""
     from logline.errors import LogError
     from logline.store.address import find_store
 
@@ -32,9 +43,24 @@ def open_used(text: str) -> Log:
     store = find_store(url)
     if store is None or store.meta() is None:
         raise LogError(f"there is no log at {url}: no pipeline has been run on it")
-    from logline.runtime.log.log import Log
+    return store
 
-    return Log(store, url)
+
+def _spare_pandas() -> None:
+    """Has Arrow find no pandas. It imports pandas with the first array that it makes, to know a frame when it is
+    given one. That takes as long as all other imports of a command together, and here nobody has a frame."""
+    import pyarrow as pa
+
+    if "pandas" not in sys.modules:
+        sys.meta_path.insert(0, _NoPandas())
+        pa.array([])  # it looks once
+        del sys.meta_path[0]
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname, name=fullname)
 
 
 def complain(text: str) -> None:

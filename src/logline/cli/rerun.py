@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from logline.cli.common import LogUrl, open_used
+from logline.cli.common import LogUrl, used_store
 
 MOST = 20
 """Differences that are shown."""
@@ -34,7 +34,7 @@ def rerun(
     from logline.errors import LogError
     from logline.runtime.log.rerun import rerun as run_again
 
-    store = open_used(log).store
+    store = used_store(log)
     meta = store.meta()
     script = code or ("" if meta is None else meta.graph.script or "")
     if not script:
