@@ -89,7 +89,7 @@ def changed(process: subprocess.Popen[bytes], watch: Watch) -> bool:
         if Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
             return True
         watch.look()
-        time.sleep(0.01)
+        time.sleep(0.05)  # who asks too often slows down what it waits for
     return False
 
 
