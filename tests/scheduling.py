@@ -10,7 +10,9 @@ import re
 
 from xdist.scheduler import LoadScopeScheduling
 
-ON_SPARK = re.compile(r"tests/spark/|.*\[docs/dataframes\.md:")
+OWN_SESSIONS = ("test_drivers", "test_jvm", "test_refusals")
+"""Of the files in tests/spark, those whose tests start drivers with sessions of their own."""
+ON_SPARK = re.compile(rf"tests/spark/(?!({'|'.join(OWN_SESSIONS)})\.py)|.*\[docs/dataframes\.md:")
 """These tests share a Spark session. A second JVM would take ten seconds to start, and twice the memory."""
 PAGE = re.compile(r".*::test_page\[(.+):\d+\]")
 """The blocks of a page share a namespace: a second worker would have to run the earlier blocks again."""

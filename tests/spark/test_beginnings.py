@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.paced import allow, paced, parent
-from tests.spark.test_drivers import ROOT, START
 from tests.waiting import PATIENCE, until
 
 import logline as ll
@@ -85,61 +80,3 @@ def test_a_driver_without_a_folder(spark: SparkSession, tmp_path: Path, monkeypa
     p = paced(tmp_path)
     allow(tmp_path, 60)
     assert p.run(f"lmdb:{tmp_path / 'log'}", spark=spark, durability="process").status().phase == "finished"
-
-
-SCRIPT = """
-import sys
-from pathlib import Path
-from pyspark.sql import SparkSession
-import logline as ll
-from tests.paced import paced
-
-spark = SparkSession.builder.master("local[6,100]").config("spark.ui.enabled", "false").getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
-p = paced(Path("."))
-if sys.argv[1] == "frame":
-    p = ll.Pipeline("frame")
-    p.source("numbers", ll.sources.spark(spark.range(10))).sink("store", ll.sinks.collect())
-try:
-    p.run("lmdb:log", spark=spark, durability="process")
-except ll.PipelineFailed as error:
-    print(error)
-"""
-
-
-def no_logline(folder: Path) -> str:
-    (folder / "logline").mkdir()
-    (folder / "logline" / "__init__.py").write_text('raise ModuleNotFoundError("No module named logline")')
-    return r"\(ModuleNotFoundError: No module named logline\)"
-
-
-def another_logline(folder: Path) -> str:
-    (folder / "logline-0.0.1.dist-info").mkdir()
-    (folder / "logline-0.0.1.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: logline\nVersion: 0.0.1\n"
-    )
-    return "has 0.0.1,"
-
-
-@pytest.mark.parametrize(("spoil", "source"), [(no_logline, "plain"), (another_logline, "frame")])
-def test_a_python_that_lacks_our_logline(tmp_path: Path, spoil: Callable[[Path], str], source: str) -> None:
-    """It is the Python that the user has chosen for the workers."""
-    spoilt, python = tmp_path / "spoilt", tmp_path / "python"
-    spoilt.mkdir()
-    wanted = spoil(spoilt)
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={spoilt}:$PYTHONPATH exec {sys.executable} "$@"\n')
-    python.chmod(0o700)
-    (tmp_path / "job.py").write_text(SCRIPT)
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "job.py", source],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": str(python)},
-        capture_output=True,
-        text=True,
-        timeout=START,
-        check=True,
-    )
-    ours = metadata.version("logline")
-    said = rf"a Spark task on \S+ can't host \w+: .*{wanted}.* the driver has {ours}. Install"
-    assert re.search(said, done.stdout), done

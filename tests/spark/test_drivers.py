@@ -1,4 +1,4 @@
-"""Drivers in processes of their own: killed and resumed, with a session that is not ours, with executors apart."""
+"""Drivers in processes of their own: with a session that is not ours, with executors apart."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
-from tests.chaos.sales_job import pipeline
 from tests.chaos.test_kill_process import expected
 from tests.chaos.test_kill_workers import alive, totals
 from tests.waiting import until
@@ -48,26 +46,6 @@ def offspring(pid: int) -> list[int]:
         found += children
         todo += children
     return found
-
-
-def test_the_driver_is_killed_and_the_run_resumed(spark: SparkSession, tmp_path: Path) -> None:
-    """Its JVM, the daemon and the workers go with it; another driver, on another session, goes on."""
-    log, database, hold = tmp_path / "log", tmp_path / "sales.db", tmp_path / "go on"
-    process = spawn(["-m", "tests.chaos.sales_job", str(log), str(database), "spark", str(hold)], tmp_path)
-    try:
-        assert process.stdout is not None
-        pids = [int(pid) for pid in process.stdout.readline().split()]
-        assert process.stdout.readline() == "running\n"
-        below = offspring(process.pid)
-        assert set(pids) <= set(below)
-    finally:
-        process.kill()
-        process.communicate()
-    until(lambda: not [pid for pid in below if alive(pid)])
-    hold.touch()
-    run = pipeline(str(database), str(hold)).run(f"lmdb:{log}", spark=spark, durability="process")
-    assert run.status().phase == "finished"
-    assert totals(database) == expected()
 
 
 SCRIPT = """
@@ -155,20 +133,17 @@ def finish(process: subprocess.Popen[str]) -> dict[str, object]:
     return found
 
 
-def test_a_session_that_is_not_ours(tmp_path: Path) -> None:
-    """Plain local[N] never brings a task back: the driver submits the job again."""
-    fault = "hourly:commit.inside:2,store:write.after:3"
-    found = finish(script(tmp_path, "local[4]", LOGLINE_FAULT=fault))
-    assert found == {"phase": "finished", "hourly": 1}
-    assert totals(tmp_path / "sales.db") == expected()
-    assert (tmp_path / "seen").exists()
-
-
-def test_the_python_that_a_user_has_chosen(tmp_path: Path) -> None:
+def test_a_session_and_a_python_that_are_not_ours(tmp_path: Path) -> None:
+    """Plain local[N] never brings a task back: the driver submits the job again. Its workers run on the Python that
+    the user has chosen."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\ntouch {tmp_path}/chosen\nexec {sys.executable} "$@"\n')
     python.chmod(0o700)
-    assert finish(script(tmp_path, "local[4]", PYSPARK_PYTHON=str(python)))["phase"] == "finished"
+    fault = "hourly:commit.inside:2,store:write.after:3"
+    found = finish(script(tmp_path, "local[4]", LOGLINE_FAULT=fault, PYSPARK_PYTHON=str(python)))
+    assert found == {"phase": "finished", "hourly": 1}
+    assert totals(tmp_path / "sales.db") == expected()
+    assert (tmp_path / "seen").exists()
     assert (tmp_path / "chosen").exists()
 
 

@@ -1,5 +1,5 @@
-"""How a command line that runs a pipeline on Spark ends: by Ctrl-C, and when its JVM is killed. Nothing is left
-behind, and the log goes on in another session."""
+"""How a command line that runs a pipeline on Spark ends: by Ctrl-C, and when its JVM or its driver is killed. Nothing
+is left behind, and the log goes on in another session."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from py4j import java_gateway
 from pyspark.sql import SparkSession
-from tests.chaos.test_kill_workers import alive
+from tests.chaos.sales_job import pipeline
+from tests.chaos.test_kill_process import expected
+from tests.chaos.test_kill_workers import alive, totals
 from tests.cli.harness import TOTALS, environment, write_sales
-from tests.spark.test_drivers import START, offspring
+from tests.spark.test_drivers import START, offspring, spawn
 from tests.waiting import PATIENCE, until
 
 import logline as ll
@@ -102,3 +104,23 @@ def _words(pid: int) -> list[bytes]:
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return []
+
+
+def test_the_driver_is_killed_and_the_run_resumed(spark: SparkSession, tmp_path: Path) -> None:
+    """Its JVM, the daemon and the workers go with it; another driver, on another session, goes on."""
+    log, database, hold = tmp_path / "log", tmp_path / "sales.db", tmp_path / "go on"
+    process = spawn(["-m", "tests.chaos.sales_job", str(log), str(database), "spark", str(hold)], tmp_path)
+    try:
+        assert process.stdout is not None
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        assert process.stdout.readline() == "running\n"
+        below = offspring(process.pid)
+        assert set(pids) <= set(below)
+    finally:
+        process.kill()
+        process.communicate()
+    until(lambda: not [pid for pid in below if alive(pid)])
+    hold.touch()
+    run = pipeline(str(database), str(hold)).run(f"lmdb:{log}", spark=spark, durability="process")
+    assert run.status().phase == "finished"
+    assert totals(database) == expected()

@@ -1,12 +1,15 @@
-"""Settings of a session that a pipeline can't live with are refused before anything runs; others do no harm."""
+"""Settings of a session that a pipeline can't live with are refused before anything runs; others do no harm. A Python
+without our Logline is refused by the first task."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 
 from tests.spark.test_drivers import ROOT, START
@@ -76,18 +79,25 @@ print(json.dumps(found))
 """
 
 
-def run(folder: Path, master: str, *settings: Mapping[str, str]) -> list[list[object]]:
-    """What becomes of a pipeline in each session, and whether it has touched its log."""
+def script(folder: Path, code: str, argument: str, *, sessions: int) -> str:
+    """What a driver prints that starts so many sessions, one after the other."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.replace("SECONDS", str(START)), json.dumps([master, *settings])],
+        [sys.executable, "-c", code, argument],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        timeout=START,
+        timeout=START * sessions,
     )
-    found: list[list[object]] = json.loads(done.stdout.splitlines()[-1])
+    return done.stdout
+
+
+def run(folder: Path, master: str, *settings: Mapping[str, str]) -> list[list[object]]:
+    """What becomes of a pipeline in each session, and whether it has touched its log."""
+    code, argument = SCRIPT.replace("SECONDS", str(START)), json.dumps([master, *settings])
+    said = script(folder, code, argument, sessions=len(settings))
+    found: list[list[object]] = json.loads(said.splitlines()[-1])
     return found
 
 
@@ -104,3 +114,47 @@ def test_executors_that_come_as_they_are_needed(tmp_path: Path) -> None:
     settings = {"spark.dynamicAllocation.enabled": "TRUE", "spark.dynamicAllocation.maxExecutors": "1"}
     (found,) = run(tmp_path, "local-cluster[2,3,1024]", settings)
     assert found == [["finished", 2, [0, 1, 2, 3, 4]], True]
+
+
+LACKING = """
+import json, os, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import logline as ll
+from tests.paced import paced
+
+for name, python in json.loads(sys.argv[1]).items():
+    os.environ["PYSPARK_PYTHON"] = python  # each context looks there
+    spark = SparkSession.builder.master("local[6,100]").config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    p = paced(Path("."))
+    if name == "another":
+        p = ll.Pipeline("frame")
+        p.source("numbers", ll.sources.spark(spark.range(10))).sink("store", ll.sinks.collect())
+    try:
+        p.run(f"lmdb:{name}.log", spark=spark, durability="process")
+    except ll.PipelineFailed as error:
+        print(name, str(error).replace(chr(10), " "))
+    spark.stop()
+"""
+
+
+def test_a_python_that_lacks_our_logline(tmp_path: Path) -> None:
+    """It is the Python that the user has chosen for the workers: one has no Logline, the other an old one."""
+    (tmp_path / "no" / "logline").mkdir(parents=True)
+    (tmp_path / "no" / "logline" / "__init__.py").write_text('raise ModuleNotFoundError("No module named logline")')
+    (tmp_path / "another" / "logline-0.0.1.dist-info").mkdir(parents=True)
+    (tmp_path / "another" / "logline-0.0.1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: logline\nVersion: 0.0.1\n"
+    )
+    pythons = {}
+    for name in ("no", "another"):
+        python = tmp_path / f"python-{name}"
+        python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path / name}:$PYTHONPATH exec {sys.executable} "$@"\n')
+        python.chmod(0o700)
+        pythons[name] = str(python)
+    said = script(tmp_path, LACKING, json.dumps(pythons), sessions=2)
+    ours = metadata.version("logline")
+    for name, why in (("no", r"\(ModuleNotFoundError: No module named logline\)"), ("another", "has 0.0.1,")):
+        wanted = rf"^{name} .*a Spark task on \S+ can't host \w+: .*{why}.* the driver has {ours}. Install"
+        assert re.search(wanted, said, re.MULTILINE), said
