@@ -71,6 +71,8 @@ class Services:
     """Raises unless the bytes come back as the state."""
     stubs: Mapping[str, Any] = field(default_factory=dict)
     """Tests: what `ctx.call` gives, by the name of the function: a value, or a function to call instead."""
+    inherited: Callable[[str, str], bytes | None] = lambda fn, digest: None
+    """The answer that an earlier generation of the operator got to this question, as it is logged (R14)."""
     rejected: Callable[[Any], Any] = lambda payload: payload
     """The rows of an event on port `errors`."""
 

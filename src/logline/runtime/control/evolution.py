@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -39,9 +39,13 @@ from logline.names import (
     Ssn,
     TargetName,
     event_name,
+    generation_of,
     instance_name,
+    operator_id,
 )
 from logline.runtime.control.settings import Resume
+from logline.runtime.lives.inherited import Inherits
+from logline.runtime.lives.instances import Instance
 from logline.store.address import find_store
 from logline.store.seam import Meta, Store
 
@@ -204,6 +208,23 @@ def with_history(store: Store, record: GraphRecord) -> GraphRecord:
             former[id_] = FormerRecord(name, old.operators[name], old.schemas.get(name, {}))
     closed = tuple(wire for wire in dict.fromkeys((*old.closed, *wires_of(old))) if wire not in now)
     return msgspec.structs.replace(record, closed=closed, former=former, versions=versions)
+
+
+def with_inheritance(store: Store, instances: Mapping[InstanceName, Instance]) -> dict[InstanceName, Instance]:
+    """The instances; those of operators that were made anew know from whom they take answers over."""
+    meta = store.meta()
+    assert meta is not None
+    ids = {instance_name(id_): (id_, name) for name, id_ in ids_in(meta.graph).items()}
+    found = dict(instances)
+    for instance, (id_, name) in ids.items():
+        first, generation = generation_of(id_)
+        former = [operator_id(first, earlier) for earlier in range(1, generation)]
+        former = [earlier for earlier in former if earlier in meta.graph.former]
+        if former and instance in found:
+            same = meta.graph.former[former[-1]].operator.version == meta.graph.operators[name].version
+            inherits = Inherits(tuple(map(instance_name, former)), same)
+            found[instance] = replace(found[instance], inherits=inherits)
+    return found
 
 
 @dataclass(frozen=True)

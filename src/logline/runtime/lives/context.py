@@ -55,6 +55,11 @@ class Gate(Protocol):
     async def follow_async(self, answer: Answer, is_pending: Callable[[], bool]) -> None: ...
 
 
+def _decoded(logged: bytes, *args: Any) -> Any:
+    """An answer that is there already."""
+    return codec.decode(logged)
+
+
 def call_name(fn: Callable[..., Any]) -> str:
     """A function's name, the same in every life."""
     while hasattr(fn, "func"):  # functools.partial
@@ -197,6 +202,8 @@ class SetContext(Context[Any]):
         if name in self._services.stubs:
             stub = self._services.stubs[name]
             fn = stub if callable(stub) else lambda *_: stub
+        elif (given := self._services.inherited(name, digest)) is not None:
+            fn = partial(_decoded, given)
         if asynchronous:
             return self._ask_async(fn, args, name, digest, n)
         self._calls.asks((self._row, n), name, digest)

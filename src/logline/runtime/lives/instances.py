@@ -28,6 +28,7 @@ from logline.names import (
     TargetName,
     parse_called,
 )
+from logline.runtime.lives.inherited import Inherits
 from logline.runtime.lives.payloads import ArrowPayloads, Payloads
 from logline.store.seam import Store
 
@@ -58,6 +59,8 @@ class Instance:
     within: int = 100_000
     items: int = 256
     """Events that one read brings at most; fewer if they are large."""
+    inherits: Inherits | None = None
+    """Whose answers it takes over; None if it is of the first generation."""
 
 
 def instances_of(

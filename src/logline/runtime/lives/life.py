@@ -11,7 +11,7 @@ import logging
 import operator
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Literal, Protocol
 
@@ -38,6 +38,7 @@ from logline.runtime.lives.generation import (
     ThreadRunner,
     is_async,
 )
+from logline.runtime.lives.inherited import InheritedAnswers
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.log_life import LogLife
 from logline.runtime.lives.reading import END, Gathering, Reading
@@ -129,8 +130,11 @@ class Life(LogLife):
                 lambda raw: read_state(name, raw, state) if state is not None else None,
                 lambda value, raw: check_logged(name, value, raw, state) if state is not None else None,
                 around.stubs,
-                instance.payloads.rejected,
+                rejected=instance.payloads.rejected,
             )
+            if instance.inherits is not None:
+                inherited = InheritedAnswers(instance.inherits, self.spec.name, store.read)
+                services = replace(services, inherited=inherited.take)
             self.phases = Phases(instance.spec, op, services, lateness=instance.lateness, idle=instance.idle)
             generation = self._generation = Generation(
                 op,
