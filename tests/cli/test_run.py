@@ -174,3 +174,14 @@ def test_a_file_that_starts_its_pipeline_is_not_run_by_a_check(tmp_path: Path) -
     ran = logline("run", path, "--log", tmp_path / "log", "--engine", "inline")
     assert ran.returncode == 0, ran.stderr
     assert pq.read_table(tmp_path / "out")["total"].to_pylist() == TOTALS
+
+
+def test_changed_code_is_tried_on_all_that_a_version_has_made(tmp_path: Path) -> None:
+    path, log = write_sales(tmp_path), tmp_path / "log"
+    assert logline("run", path, "--log", log, "--engine", "inline").returncode == 0
+    (version,) = ll.open_log(f"lmdb:{log}").versions("blocks")["version"].unique().to_pylist()
+    unknown = logline("rerun", log, "--since", "never")
+    assert (unknown.returncode, "no operator has had the version 'never'" in unknown.stderr) == (1, True)
+    both = logline("rerun", log, "blocks:1", "--since", version)
+    assert both.returncode == 2
+    assert "name one EVENT, or say --since VERSION" in both.stderr

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from logline.cli.common import LogUrl, used_store
 
+if TYPE_CHECKING:
+    from logline.graph.model import Graph
+    from logline.store.seam import Store
+
+EVERY = 100
+"""Input sets between two lines that say how far it is."""
 MOST = 20
 """Differences that are shown."""
 
 
 def rerun(
     log: LogUrl,
-    event: Annotated[str, typer.Argument(metavar="EVENT", help="operator:number, or operator.port:number.")],
+    event: Annotated[
+        str,
+        typer.Argument(metavar="[EVENT]", help="operator:number, or operator.port:number; with --since an operator."),
+    ] = "",
     code: Annotated[
         str, typer.Option("--with", metavar="FILE[:NAME]", help="The pipeline's file, if not the one that ran.")
     ] = "",
     ask: Annotated[bool, typer.Option("--ask", help="Call the outside again; by default the log answers.")] = False,
+    since: Annotated[
+        str, typer.Option(metavar="VERSION", help="All that operators have made since that version of their code.")
+    ] = "",
+    limit: Annotated[
+        int, typer.Option(metavar="N", help="With --since: the last N input sets of each operator.")
+    ] = 1000,
 ) -> None:
     """Run an operator again on what made an event, and compare.
 
@@ -29,7 +45,10 @@ def rerun(
     \b
     logline rerun lmdb:sales.log hourly:12                     the code as it is in the pipeline's file now
     logline rerun lmdb:sales.log hourly:12 --with fixed.py     try changed code on it
+    logline rerun lmdb:sales.log --since 2026-03-01            all sets since that version: a test from production
     """
+    if bool(since) == (":" in event):
+        raise typer.BadParameter("name one EVENT, or say --since VERSION")
     from logline.cli.load import load_pipeline
     from logline.errors import LogError
     from logline.runtime.log.rerun import rerun as run_again
@@ -39,7 +58,11 @@ def rerun(
     script = code or ("" if meta is None else meta.graph.script or "")
     if not script:
         raise LogError("the log does not know the file of its pipeline: say --with FILE[:NAME]")
-    found = run_again(store, load_pipeline(script).graph(), event, ask=ask)
+    graph = load_pipeline(script).graph()
+    if since:
+        _rerun_since(store, graph, since, event or None, limit)
+        return
+    found = run_again(store, graph, event, ask=ask)
     print(f"{found.event}  made by {found.operator} from {found.inset}: {', '.join(found.members[:10])}")
     if len(found.members) > 10:
         print(f"  ... {len(found.members):,} events in all")
@@ -64,3 +87,26 @@ def rerun(
     if len(differences) > MOST:
         print(f"  ... and {len(differences) - MOST:,} more")
     raise typer.Exit(1)
+
+
+def _rerun_since(store: Store, graph: Graph, since: str, operator: str | None, limit: int) -> None:
+    from logline.runtime.log.regression import Compared, rerun_since
+
+    tallies: dict[str, Compared] = {}
+    for found in rerun_since(store, graph, since, operator=operator, limit=limit):
+        tallies[found.operator] = found
+        if found.done % EVERY == 0 and 0 < found.done < found.total:
+            print(f"{found.operator}: {found.done:,} of {found.total:,}", file=sys.stderr, flush=True)
+    for found in tallies.values():
+        skipped = f", {found.skipped:,} not run" if found.skipped else ""
+        print(
+            f"{found.operator}  {found.total:,} input sets: {found.same:,} the same, "
+            f"{found.different:,} different{skipped}"
+        )
+        for event, differences in found.shown:
+            print(f"  {event} (- as logged, + now)")
+            print("\n".join(f"    {line}" for line in differences[:MOST]))
+        if found.why:
+            print(f"  not run: {found.why}")
+    if any(found.different for found in tallies.values()) or not any(found.same for found in tallies.values()):
+        raise typer.Exit(1)

@@ -27,13 +27,15 @@ from logline.engine.history import Finished
 from logline.engine.sets import Answer
 from logline.engine.spec import RetrySpec
 from logline.errors import BadName, Collected, LogError
-from logline.graph.model import Graph
+from logline.graph.identity import identify
+from logline.graph.model import Graph, Node
 from logline.graph.record import ids_in, record_of
 from logline.lineage.view import Event, LogView, name_of
-from logline.names import Called, PortName, Serial, port_name
+from logline.names import Called, OperatorId, PortName, Serial, port_name
 from logline.runtime.lives.instances import Instance, instances_of
 from logline.runtime.log.one_set import generate_again
 from logline.store.seam import Store
+from logline.store.tables import record_in
 
 logger = logging.getLogger("logline")
 
@@ -97,7 +99,7 @@ def rerun(store: Store, graph: Graph, event: str, *, ask: bool = False) -> Rerun
     name, inset = _set_of(view, asked[0])
     instance_name = view.expansion.find(name)
     operator = view.expansion.operator_of(instance_name)
-    node = graph.nodes.get(operator)
+    id_, node = ids_in(view.record)[operator], _node(graph, store, ids_in(view.record)[operator])
     if node is None or node.op is None:
         there = ", ".join(graph.nodes)
         raise LogError(f"pipeline {graph.name!r} has no operator {operator!r} to run again; it has {there}")
@@ -109,12 +111,12 @@ def rerun(store: Store, graph: Graph, event: str, *, ask: bool = False) -> Rerun
             str(name),
             len(kept.rows_kept),
         )
-    known = Graph(graph.name, {node.name: node}, (), ids=ids_in(view.record))
+    known = Graph(graph.name, {node.name: node}, (), ids={node.name: id_})
     alone = instances_of(known, store.log_id, collect=False)[instance_name]
     instance = _with_channels(alone, view, inset)
     state = view.reader(name).image().state if node.op.State is not None else None
     made = generate_again(instance, store, inset, kept.answers, state, ask=ask, may_ask=kept.may_ask)
-    versions = (view.operator(name).version, record_of(graph).operators[operator].version)
+    versions = (view.operator(name).version, record_of(graph).operators[node.name].version)
     return Rerun(
         event=name_of(asked[0]),
         operator=name,
@@ -127,6 +129,13 @@ def rerun(store: Store, graph: Graph, event: str, *, ask: bool = False) -> Rerun
         logged=_logged(view, name, inset.serial),
         made=[(o.port, pa.Table.from_batches([o.payload])) for o in made if o.port[0] != "@"],
     )
+
+
+def _node(graph: Graph, store: Store, operator: OperatorId) -> Node | None:
+    """The operator of the pipeline at hand that has this id in the log; it may have been renamed (R14)."""
+    record = record_in(store)
+    ids = identify(graph, ids_in(record), record.former).ids
+    return next((graph.nodes[name] for name, id_ in ids.items() if id_ == operator), None)
 
 
 class _Kept:
