@@ -10,6 +10,7 @@ import pytest
 from tools.check_tree import MAX_LINES
 
 from logline.engine.intake import LONG, SHORT
+from logline.engine.reading import REMEMBERED
 from logline.engine.spec import Limits
 from logline.lineage.openlineage import transport
 from logline.runtime.control import exporting
@@ -46,6 +47,11 @@ SAID = {
         f"a write {LIMITS.write_retry.attempts} times, the pauses {PAUSES[0]:g} s, {PAUSES[1]:g} s",
     ],
     "docs/connectors.md": [f"{LIMITS.write_retry.attempts} times within {sum(PAUSES):.0f} seconds"],
+    "docs/writing-connectors.md": [
+        f"{LIMITS.write_retry.attempts} times within {sum(PAUSES):.0f} seconds",
+        f"asks again within {'a second' if POLL == 1_000_000 else POLL}",
+        f"one of the last {REMEMBERED:,} that this life",
+    ],
     "docs/coming-from.md": [f"after {Supervisor.crashes} deaths in a row the run ends"],
     "docs/papers.md": [f"bytes in the log, {LIMITS.port_bytes // MIB} MiB a port"],
     "docs/spark.md": [
