@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tools.check_tree import MAX_LINES
 
+from logline.cli.status import SILENCE
 from logline.engine.intake import LONG, SHORT
 from logline.engine.reading import REMEMBERED
 from logline.engine.spec import Limits
@@ -18,6 +19,8 @@ from logline.runtime.control.supervisor import LONGEST, PATIENCE, Supervisor, ba
 from logline.runtime.lives.inline import POLL
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.suspects import DEATHS
+from logline.store.encoding import FORMAT
+from logline.store.lmdb.environment import MAP
 from logline.testing.sim.runs import ALL_POINTS
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +54,14 @@ SAID = {
         f"{LIMITS.write_retry.attempts} times within {sum(PAUSES):.0f} seconds",
         f"asks again within {'a second' if POLL == 1_000_000 else POLL}",
         f"one of the last {REMEMBERED:,} that this life",
+    ],
+    "docs/operations.md": [
+        f"after {Supervisor.silence:.0f} seconds without a report",
+        f"after {Supervisor.crashes} deaths in a row",
+        f"has last written down how it is, exceeds {SILENCE:.0f}",
+        f"this version of Logline reads {FORMAT}",
+        f"{MAP >> 30} GiB of address space",
+        f"{LIMITS.port_bytes // MIB} MiB of a port",
     ],
     "docs/coming-from.md": [f"after {Supervisor.crashes} deaths in a row the run ends"],
     "docs/papers.md": [f"bytes in the log, {LIMITS.port_bytes // MIB} MiB a port"],
