@@ -24,6 +24,7 @@ from typing import Any
 from tests.chaos.shapes import SHAPES
 
 import logline as ll
+from logline.errors import TakenOver
 from logline.runtime.control import supervisor
 
 STRIKES = {"one": 5, "several": 3, "all": 2, "pause": 2, "zombie": 2, "silent": 0.5}
@@ -228,7 +229,10 @@ def main() -> None:
     if engine is not None:
         engine.soon, engine.silence = 0.0, SILENCE  # no death counts as soon after the last, however many there are
         threading.Thread(target=Striker(folder, plan, run, first).work, daemon=True).start()
-    print(run.wait().phase, flush=True)
+    try:
+        print(run.wait().phase, flush=True)
+    except TakenOver:
+        print("taken over", flush=True)
 
 
 def save(folder: Path, plan: Plan) -> None:

@@ -73,7 +73,11 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Job]:
 
 @pytest.mark.parametrize("job", ["processes"], indirect=True)
 def test_restart_and_stop(job: Job) -> None:
-    found = status(job.log)
+    def reported() -> Any:  # where an operator lives is known once it has reported
+        found = status(job.log)
+        return found if all(one["host"] for one in found["operators"].values()) else None
+
+    found = until(reported)
     assert (found["phase"], found["pid"]) == ("running", job.child.pid)
     store = found["operators"]["store"]
     assert (store["targets"], store["host"]) == ({"out": {"written": 2, "pending": 0}}, socket.gethostname())

@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from itertools import takewhile
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,7 +63,8 @@ def log(tmp_path: Path) -> Path:
     p.run(f"lmdb:{tmp_path / 'log'}", engine="inline")
     for path in (tmp_path / "log").rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    for folder in (tmp_path / "log", *tmp_path.parents[:2], tmp_path):
+    above = takewhile(lambda folder: folder != Path(tempfile.gettempdir()), tmp_path.parents)
+    for folder in (tmp_path / "log", tmp_path, *above):
         folder.chmod(0o755)
     return tmp_path / "log"
 

@@ -78,6 +78,15 @@ class Answer(NamedTuple):
     value: bytes
 
 
+def bare(fn: str) -> str:
+    """A function's own name, without its module: a script that is imported is another module, and the same code.
+
+    >>> bare("__main__.ask") == bare("sales.ask")
+    True
+    """
+    return fn.rpartition(".")[2]
+
+
 def carried(answers: Iterable[Answer], serial: Serial) -> list[Answer]:
     """Answers of a set that failed, for the set in which its rows are retried. The code or the rows may be others by
     then, so that the n-th call need not be the same: these are found by what was asked.

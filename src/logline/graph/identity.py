@@ -68,6 +68,11 @@ def _kept(graph: Graph, node: Node, known: Mapping[OperatorName, OperatorId]) ->
                 f"out if {node.name!r} is still that one and {str(was)!r} was removed; or give the renamed operator "
                 "a name that the log does not have"
             )
+        if was is not None and was in graph.nodes and graph.nodes[was].options.was == node.name:
+            raise OptionError(
+                f"operators {node.name!r} and {str(was)!r} each say was= the other: rename them in two runs, by way "
+                "of a name that the log does not have"
+            )
         return known[node.name]
     if was is None or not known:
         return None

@@ -32,6 +32,7 @@ from logline.graph.operator import Dependency, is_stateless
 from logline.graph.states import state_fields
 from logline.names import (
     Called,
+    ChannelName,
     InstanceName,
     OperatorId,
     OperatorName,
@@ -142,6 +143,8 @@ class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Connections that are gone."""
     former: Mapping[OperatorId, FormerRecord] = {}
     """Operators that are gone."""
+    spans: Mapping[ChannelName, tuple[tuple[Ssn, Ssn | None], ...]] = {}
+    """Of channels that have come or gone: after which event something was taken, and up to which; None: up to now."""
     versions: Mapping[OperatorId, tuple[VersionRecord, ...]] = {}
     """Which code made what, of each operator that is or was there; in the order of the starts."""
 
@@ -234,6 +237,12 @@ def whole_record(record: GraphRecord) -> GraphRecord:
         closed=(),
         former={},
     )
+
+
+def goes_by(record: GraphRecord, channel: ChannelName, ssn: Ssn) -> bool:
+    """Whether this event went, or will go, by a channel: another one may have been in its place then (R14)."""
+    spans = record.spans.get(channel, ((Ssn(0), None),))
+    return any(after < ssn and (upto is None or ssn <= upto) for after, upto in spans)
 
 
 def _in_order(names: Iterable[OperatorName], connections: Collection[Connection]) -> Iterator[OperatorName]:

@@ -6,8 +6,8 @@ stopped, so that every event takes the old way or the new one, and none takes bo
     before    orders ----------> hourly -> store        hourly has taken orders up to 17
     after     orders -> clean -> hourly -> store        clean begins after 17
 
-- A connection that *replaces* former ones begins where those stopped: they come from the same port, and lead to an
-  operator that stays and to which the new one leads too.
+- A connection that *replaces* former ones begins where those stopped: they come from the same port, and lead to the
+  same operator that stays, with nothing else that stays in between. Operators that change places replace nothing.
 - A connection to operators that are all new is an end branch: it begins with the first event that the sender still
   has. So is everything that is made anew.
 - Any other connection to an operator that stays begins with what comes from now on.
@@ -47,6 +47,9 @@ class Flow(Protocol):
 
     def sets(self, operator: OperatorId) -> Sequence[str]:
         """The ids of the input sets that are not generated for good: open, due, or waiting to be retried."""
+
+    def errors(self, operator: OperatorId) -> int:
+        """How many events on its port `errors` wait to be retried or dropped."""
 
     def sets_with(self, wire: Wire) -> Sequence[str]:
         """Those of the receiver with events that came by this connection."""
@@ -95,6 +98,9 @@ class _Planner:
             self._check_closed(wire, wire in replaced)
         for operator in self.before_leading(self.removed):
             self._check_removed(operator)
+        kept = set(ids_in(self.new))
+        for operator in sorted(one for one in self.removed if self.names[one] not in kept):
+            self._check_errors(operator)
         return self.found
 
     def before_leading(self, operators: Iterable[OperatorId]) -> list[OperatorId]:
@@ -111,15 +117,25 @@ class _Planner:
             todo += new
         return found & self.staying
 
+    def _first(self, wires: Collection[Wire], operator: OperatorId) -> set[OperatorId]:
+        """The operators that stay and to which this one leads by way of such alone that do not."""
+        found, todo = {operator}, [operator]
+        while todo:
+            at = todo.pop()
+            new = {wire.receiver for wire in wires if wire.sender == at and at not in self.staying} - found
+            found |= new
+            todo += new
+        return found & self.staying
+
     def _begin(self, wire: Wire) -> Beginning:
-        reached = self._leads_to(self.now, wire.receiver)
-        if not reached:
+        if not self._leads_to(self.now, wire.receiver):
             return Beginning(wire, "first")
+        reached = self._first(self.now, wire.receiver)
         after = tuple(
             former
             for former in self.found.closed
             if (former.sender, former.out) == (wire.sender, wire.out)
-            and self._leads_to(self.before, former.receiver) & reached
+            and self._first(self.before, former.receiver) & reached
         )
         if not after:
             if wire.receiver in self.staying:
@@ -179,6 +195,15 @@ class _Planner:
                 f"operator {self.names[operator]!r} was removed, and what stays would never get what comes of its "
                 f"input sets that are not done: {some(sets)}; run the pipeline as it was until they are (with "
                 "--close if they are windows, and see `logline errors LOG` for those set aside), then change it"
+            )
+
+    def _check_errors(self, operator: OperatorId) -> None:
+        waiting = 0 if self.flow is None else self.flow.errors(operator)
+        if waiting:
+            name = self.names[operator]
+            self.found.refused.append(
+                f"operator {name!r} was removed, and {waiting} of its errors wait{'s'[: waiting == 1]}: nobody could "
+                f"retry them any more. Retry or drop them first: `logline errors LOG {name}`"
             )
 
     def _text(self, wire: Wire) -> str:

@@ -110,8 +110,8 @@ class Receiver:
         return self._again
 
     def settled(self, error: Error) -> bool:
-        """Whether an error was retried or dropped."""
-        return error.event[2] in self.image.resolved
+        """Whether an error was retried or dropped, or is on its way: what became of it is told then."""
+        return error.event[2] in self.image.resolved or error.event[2] in self.image.retrying
 
     def made(self, serial: Serial) -> list[Event]:
         """What a set put out on the ports where lineage is captured."""

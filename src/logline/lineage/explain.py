@@ -141,7 +141,7 @@ class _Following:
             for number, level in ((number, level) for asked in rows.values() for number, level in asked.items()):
                 self._verdicts[number][say.arrived(event, level)] = None
             return
-        for channel in self._view.receivers(port):
+        for channel in self._view.receivers(port, event[2]):
             if self._is_on_the_way(channel):
                 # A receiver of port `errors` is sent the error; which row of it came of which, nobody knows.
                 self._through(channel, event, rows if port[1] != ERRORS else {0: _level_of_event(rows)})

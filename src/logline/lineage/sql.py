@@ -25,7 +25,7 @@ from logline.lineage.partial import announce_partial
 from logline.lineage.tables import edges
 from logline.lineage.view import Event, LogView, Port, name_of, port_text
 from logline.names import Ssn, port_name
-from logline.store.tables import TABLES
+from logline.store.tables import TABLES, one_table
 
 CHUNK = 64
 """Events whose records are looked at together."""
@@ -131,7 +131,9 @@ def records(view: LogView, port: Port) -> pa.Table:
         event = pa.repeat(pa.scalar(name_of((port[0], port[1], output.ssn))), output.rows)
         table = pa.Table.from_batches([output.payload])
         tables.append(table.append_column(free_name(EVENT, table.column_names), event))
-    return pa.concat_tables(tables) if tables else pa.table({EVENT: pa.array([], pa.string())})
+    if not tables:
+        return pa.table({EVENT: pa.array([], pa.string())})
+    return one_table([batch for table in tables for batch in table.to_batches()])
 
 
 def _chunks(view: LogView, port: Port, *, reverse: bool) -> Iterator[list[Output]]:
@@ -167,7 +169,7 @@ def hits(view: LogView, port: Port, where: str, *, reverse: bool = False) -> Ite
     """The events of a port with records for which the condition is true, and the numbers of these; the oldest event
     first, or the newest."""
     for chunk in _chunks(view, port, reverse=reverse):
-        found = matching(pa.Table.from_batches([o.payload for o in chunk]), where, port)
+        found = matching(one_table([o.payload for o in chunk]), where, port)
         ends = list(accumulate(output.rows for output in chunk))
         by_event: dict[int, list[int]] = {}
         for row in found:

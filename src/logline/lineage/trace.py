@@ -163,7 +163,7 @@ def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
 def _receivers(view: LogView, event: Event) -> Sequence[Channel]:
     """Where the event goes. Rows that were rejected go back to their operator if somebody retries them."""
     instance, port, ssn = event
-    receivers = view.receivers((instance, port))
+    receivers = view.receivers((instance, port), ssn)
     again = view.again(instance) if port == ERRORS else None
     if again is None:
         return receivers

@@ -13,7 +13,7 @@ from logline.engine.history import Finished
 from logline.errors import BadName, LogError
 from logline.graph.instances import Channel, expand
 from logline.graph.lineage_paths import Enabled
-from logline.graph.record import OperatorRecord, graph_of, whole_record
+from logline.graph.record import OperatorRecord, goes_by, graph_of, whole_record
 from logline.names import (
     ERRORS,
     OUT,
@@ -85,9 +85,10 @@ class LogView:
         """The channels into an instance."""
         return self.expansion.into(self.expansion.find(instance))
 
-    def receivers(self, port: Port) -> Sequence[Channel]:
-        """Where the events of an output port go."""
-        return self.expansion.out_of(self.expansion.find(port[0]), port[1])
+    def receivers(self, port: Port, ssn: Ssn | None = None) -> Sequence[Channel]:
+        """Where the events of an output port go, or where one of them went."""
+        channels = self.expansion.out_of(self.expansion.find(port[0]), port[1])
+        return channels if ssn is None else [c for c in channels if goes_by(self.record, c.name, ssn)]
 
     @cached_property
     def rank(self) -> Mapping[Called, int]:

@@ -256,11 +256,12 @@ def _obey(store: Store, group: str, engine: InlineEngine) -> Callable[[], None]:
     unlisten = store.on_bell(commands_box(group), bell.set)
 
     def hear() -> None:
-        while not over.is_set():
-            for line in box.receive():
-                obey_line(engine, line)
-            bell.wait(LOOK)
-            bell.clear()
+        with contextlib.suppress(LogError):  # the log is gone: the engine finds that too, and says so
+            while not over.is_set():
+                for line in box.receive():
+                    obey_line(engine, line)
+                bell.wait(LOOK)
+                bell.clear()
 
     thread = threading.Thread(target=hear, name="logline-obey", daemon=True)
     thread.start()

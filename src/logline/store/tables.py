@@ -30,7 +30,7 @@ from logline.engine.spec import again_of, write_port
 from logline.errors import Collected, LogError
 from logline.graph.instances import Channel, Expansion, InstanceNode, expand
 from logline.graph.lineage_paths import Enabled, enabled_ports
-from logline.graph.record import GraphRecord, OperatorRecord, graph_of
+from logline.graph.record import GraphRecord, OperatorRecord, goes_by, graph_of
 from logline.names import (
     ERRORS,
     OUT,
@@ -86,7 +86,7 @@ def event_log(store: Store, record: GraphRecord, only: Collection[str] | None = 
             for channel in expansion.out_of(instance.name, port):
                 receiver = expansion.operator_of(channel.receiver)
                 sets = sets_of(store, record.operators[receiver], channel.receiver)
-                for event in events:
+                for event in (event for event in events if goes_by(record, channel.name, event.ssn)):
                     event_id = event_name(instance.called, event.port, event.ssn)
                     for status, inset in sets.of(channel.name, event.ssn):
                         rows.append((event_id, status, op, port, receiver, channel.port, inset))
@@ -343,6 +343,19 @@ def _instances(
     for instance in expansion.instances.values():
         if only is None or instance.operator in only:
             yield instance, record.operators[instance.operator]
+
+
+def one_table(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Events of a port as one table. Its schema may have changed between them (R14): what an event lacks is null."""
+    if all(batch.schema.equals(batches[0].schema) for batch in batches):
+        return pa.Table.from_batches(batches)
+    try:
+        return pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise LogError(
+            f"the schema of the port has changed, and its events don't fit into one table ({error}): read fewer of "
+            "them, as in 'hourly:12..40'"
+        ) from error
 
 
 # ---- the log as a whole -----------------------------------------------------------------------------------

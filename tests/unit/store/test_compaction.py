@@ -194,3 +194,17 @@ def test_a_run_compacts_what_is_mostly_empty(tmp_path: Path) -> None:
     run(49)
     assert data(tmp_path / "log").stat().st_size < before / 2
     assert seen == list(range(1, 50))
+
+
+def test_a_file_that_is_shared_with_another_store_of_the_process_stays_in_use(folder: Path) -> None:
+    """The other one closes it later: were this store no user of it any more, its readers would read a closed map."""
+    other, store = LmdbStore(folder), LmdbStore(folder)
+    assert other.read(ORDERS).head(OUT).last == EVENTS
+    reader = store.read(ORDERS)
+    assert reader.head(OUT).last == EVENTS
+    (found,) = [compacted for _, compacted in store.compact(always)]
+    assert found.why_not == "this process has it open"
+    other.close()
+    assert reader.head(OUT).last == EVENTS
+    check_whole(store)
+    store.close()

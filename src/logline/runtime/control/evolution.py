@@ -206,8 +206,19 @@ def with_history(store: Store, record: GraphRecord) -> GraphRecord:
     for name, id_ in ids_in(old).items():
         if id_ not in here:
             former[id_] = FormerRecord(name, old.operators[name], old.schemas.get(name, {}))
-    closed = tuple(wire for wire in dict.fromkeys((*old.closed, *wires_of(old))) if wire not in now)
-    return msgspec.structs.replace(record, closed=closed, former=former, versions=versions)
+    before = wires_of(old)
+    closed = tuple(wire for wire in dict.fromkeys((*old.closed, *before)) if wire not in now)
+    spans = dict(old.spans)
+    for wire in (wire for wire in now if wire not in before):
+        spans[wire.channel] = (*spans.get(wire.channel, ()), (_taken(store, wire), None))
+    for wire in (wire for wire in before if wire not in now):
+        *earlier, last = spans.get(wire.channel, ((Ssn(0), None),))
+        spans[wire.channel] = (*earlier, (last[0], _taken(store, wire)))
+    return msgspec.structs.replace(record, closed=closed, former=former, versions=versions, spans=spans)
+
+
+def _taken(store: Store, wire: Wire) -> Ssn:
+    return store.read(instance_name(wire.receiver)).taken(wire.channel).position.ssn
 
 
 def with_inheritance(store: Store, instances: Mapping[InstanceName, Instance]) -> dict[InstanceName, Instance]:
@@ -248,6 +259,9 @@ class _Contents:
 
     def sets(self, operator: OperatorId) -> list[str]:
         return [str(opened.id) for image in self._images(operator) for opened in image.sets.values()]
+
+    def errors(self, operator: OperatorId) -> int:
+        return sum(image.open_errors for image in self._images(operator))
 
     def sets_with(self, wire: Wire) -> list[str]:
         return [

@@ -21,8 +21,8 @@ from logline.errors import LogError, LogInUse, PipelineChanged
 from logline.graph.authored import FILE_MODULE
 from logline.graph.groups import Grouping, group
 from logline.graph.model import Graph
-from logline.graph.record import record_of
-from logline.names import InstanceName, OperatorName, PortName
+from logline.graph.record import ids_in, record_of
+from logline.names import InstanceName, OperatorName, PortName, instance_name
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.evolution import admit, begin, close, fence, with_history, with_inheritance
 from logline.runtime.control.reopening import finish_reopening, in_order, take_back_ends
@@ -187,7 +187,9 @@ def _refuse_gaps(store: Store, graph: Graph, instances: Mapping[InstanceName, In
     """A partition that was not read to its end and is gone (a file, say) would be left out without a word."""
     meta, known = store.meta(), store.instances()
     for name, actions in ({} if meta is None else meta.graph.actions).items():
-        parts = [part for part in of_operator(instances, name) if part.spec.name in known]
+        assert meta is not None
+        wanted = instance_name(ids_in(meta.graph)[name])  # whatever it is called now
+        parts = [part for part in instances.values() if part.spec.name == wanted and wanted in known]
         if not parts:
             continue
         there = {p for part in parts for p in part.spec.partitions}

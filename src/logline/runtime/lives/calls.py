@@ -27,7 +27,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from logline.engine.sets import CARRIED, Answer
+from logline.engine.sets import CARRIED, Answer, bare
 
 Call = tuple[int, int]
 """The row, and which call of that row it is."""
@@ -97,7 +97,7 @@ class SetCalls:
 
     def find_carried(self, row: int, fn: str, digest: str, before: int) -> Answer | None:
         """The answer that an earlier set of the same row was given to this question, asked so many times before."""
-        same = [a for a in self._carried.get(row, ()) if (a.fn, a.digest) == (fn, digest)]
+        same = [a for a in self._carried.get(row, ()) if (bare(a.fn), a.digest) == (bare(fn), digest)]
         return same[before] if before < len(same) else None
 
     def of_row(self, row: int) -> list[Answer]:
@@ -113,7 +113,7 @@ class SetCalls:
     def asks(self, call: Call, fn: str, digest: str) -> None:
         """A try is about to make this call."""
         with self._lock:
-            self._asked[call] = fn, digest
+            self._asked[call] = bare(fn), digest
 
     def hand_in(self, answer: Answer, attempt: Attempt) -> Answer | None:
         """The answer that counts for this call: this one, which is to be committed then, or one that came before it.
@@ -121,9 +121,9 @@ class SetCalls:
         call = answer.row, answer.n
         with self._lock:
             known = self._answers.get(call)
-            question = (answer.fn, answer.digest)
+            question = (bare(answer.fn), answer.digest)
             if known is not None:
-                return known if (known.fn, known.digest) == question else None
+                return known if (bare(known.fn), known.digest) == question else None
             if attempt.over and (not attempt.may_come_again or self._asked.get(call) != question):
                 return None
             self._answers[call] = answer

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from logline.engine import codec
 from logline.engine.phases import Phases, Services, counted
-from logline.engine.sets import Answer, Member
+from logline.engine.sets import Answer, Member, bare
 from logline.errors import AnswerMismatch, CodecError, TryOver
 from logline.graph.authored import module_of
 from logline.graph.durations import duration
@@ -192,7 +192,7 @@ class SetContext(Context[Any]):
         self._check_going(name)
         self._made += 1
         kept = self._calls.find((self._row, n))
-        if kept is not None and (kept.fn, kept.digest) != (name, digest):
+        if kept is not None and not self._is_same(kept, name, digest):
             raise self._mismatch(kept, name, n)
         if self._calls.carries:
             kept = self._carried(name, digest) if kept is None else kept
@@ -222,12 +222,18 @@ class SetContext(Context[Any]):
         self._check_going(name)
         return value
 
+    def _is_same(self, kept: Answer, name: str, digest: str) -> bool:
+        """Whether a kept answer is one to this question. The function of a `map_rows` may be renamed: its row is what
+        it is asked about, and there is no other call in its place."""
+        of_row = self._row >= 0 and kept.n == 0 and self._phases.op.asks_by_row
+        return kept.digest == digest and (of_row or bare(kept.fn) == bare(name))
+
     def _carried(self, name: str, digest: str) -> Answer | None:
         """The next answer to this question that was given before the row was retried."""
-        before = self._used.get((name, digest), 0)
+        before = self._used.get((bare(name), digest), 0)
         found = self._calls.find_carried(self._row, name, digest, before)
         if found is not None:
-            self._used[name, digest] = before + 1
+            self._used[bare(name), digest] = before + 1
         return found
 
     async def _ask_async(self, fn: Callable[..., Any], args: tuple[Any, ...], name: str, digest: str, n: int) -> Any:

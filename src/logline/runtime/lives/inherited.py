@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from logline.engine.sets import Answer
+from logline.engine.sets import Answer, bare
 from logline.names import InstanceName
 from logline.store.seam import Reader
 
@@ -45,15 +45,15 @@ class InheritedAnswers:
         with self._lock:
             if self._known is None:
                 self._known = self._load()
-            found = self._known.get((fn, digest))
+            found = self._known.get((bare(fn), digest))
             return found.popleft() if found else None
 
     def _load(self) -> dict[Question, deque[bytes]]:
-        used = Counter((answer.fn, answer.digest) for answer in _answers(self._read(self._own)))
+        used = Counter((bare(answer.fn), answer.digest) for answer in _answers(self._read(self._own)))
         found: dict[Question, deque[bytes]] = {}
         for instance in self._inherits.former:
             for answer in _answers(self._read(instance)):
-                question = (answer.fn, answer.digest)
+                question = (bare(answer.fn), answer.digest)
                 if answer.row >= 0 and answer.n == 0 and not self._inherits.rows:
                     continue
                 if used[question]:

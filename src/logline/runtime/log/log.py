@@ -31,7 +31,7 @@ from logline.names import (
 from logline.runtime.log.error_states import error_states, errors_table, rows_table
 from logline.store.address import find_store, no_log
 from logline.store.seam import Reader, Store
-from logline.store.tables import TABLES, record_in
+from logline.store.tables import TABLES, one_table, record_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,7 +115,7 @@ class Log:
             raise Collected(_not_there(events, wanted, reader)) from None
         if any(output.mark for output in found):
             raise LogError(f"{_not_there(events, wanted, reader)}; after it comes the end of the stream")
-        return pa.Table.from_batches([output.payload for output in found])
+        return one_table([output.payload for output in found])
 
     def find(self, port: str, where: str, *, limit: int = 100) -> list[str]:
         """The newest events of a port with a record for which an SQL condition is true.
@@ -226,7 +226,7 @@ def kept_writes(store: Store, instances: Iterable[InstanceName], target: TargetN
             )
         done = [Ssn(number) for number in range(1, image.written.get(target, 0) + 1)]
         batches += (write.payload for write in reader.pick(port, done))
-    return pa.Table.from_batches(batches) if batches else pa.table({})
+    return one_table(batches) if batches else pa.table({})
 
 
 def _not_there(events: str, wanted: EventRange, reader: Reader) -> str:

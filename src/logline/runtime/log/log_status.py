@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from logline.engine.spec import InstanceSpec, write_port
@@ -57,7 +57,7 @@ def log_status(store: Store) -> LogStatus:
     holder = store.running()  # after the note: a run that ends in between has said so in it
     lives = noted is not None and holder is not None and noted.run == holder.run
     expansion, every = expand(graph_of(meta.graph)), specs_of(meta.graph)
-    specs = {name: every[name] for name in expansion.instances}
+    specs = {name: replace(every[name], inputs=expansion.into(name)) for name in expansion.instances}
     operators = {}
     for name, node in expansion.instances.items():
         known = (noted.operators if noted is not None else {}).get(node.called, OperatorStatus())

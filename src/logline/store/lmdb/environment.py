@@ -270,6 +270,15 @@ def release(env: Environment) -> None:
             env.close()
 
 
+def release_if_last(env: Environment) -> bool:
+    """Closes it if nobody else in this process uses it. Whether it did: else the caller goes on using it."""
+    with _lock:
+        if env.users > 1:
+            return False
+        release(env)
+        return True
+
+
 @contextmanager
 def not_open_here(path: Path) -> Iterator[bool]:
     """Whether nothing in this process has the journal open; nothing can open it until this ends."""

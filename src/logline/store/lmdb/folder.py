@@ -29,7 +29,7 @@ from logline.store.encoding import FORMAT
 from logline.store.lmdb.bells import Bells, BellSocket, clear
 from logline.store.lmdb.compaction import compact
 from logline.store.lmdb.crash_hints import FileCrashHint
-from logline.store.lmdb.environment import Environment, acquire, release
+from logline.store.lmdb.environment import Environment, acquire, release, release_if_last
 from logline.store.lmdb.files import NO_ROOM, LogFull, read_json, read_passing, write_aside, write_passing
 from logline.store.lmdb.folders import make_folder, sync_folder
 from logline.store.lmdb.identity import LogIdentity
@@ -276,9 +276,10 @@ class LmdbStore:
         while nobody lives. Readers of this store open their files again."""
         for instance in self.instances():
             with self._lock:
-                env = self._envs.pop(instance, None)
-            if env is not None:
-                release(env)
+                env = self._envs.get(instance)
+                # Readers of this store look through it: it is theirs until it is closed.
+                if env is not None and release_if_last(env):
+                    del self._envs[instance]
             found = compact(self._path(instance), worth)
             if found is not None:
                 yield instance, found

@@ -13,8 +13,9 @@ import pytest
 from tests.waiting import PATIENCE
 
 import logline as ll
-from logline.errors import PipelineChanged
+from logline.errors import OptionError, PipelineChanged
 from logline.names import InstanceName
+from logline.runtime.log.log_status import log_status
 from logline.store.memory import open_memory
 
 Rows = list[tuple[int, int]]
@@ -105,7 +106,13 @@ def test_what_is_put_before_a_window_takes_what_the_window_had_not(log: str) -> 
     assert totals(again) == [3, 12]  # the hour that was open has rows of both ways, and each of them once
     assert again.log.backward("hourly:2", to="rows")["event"].to_pylist() == ["rows:3", "rows:5"]
     assert again.log.forward("rows:1", to="hourly")["event"].to_pylist() == ["hourly:1"]
-    assert totals(run(sales(rows, small), log, close=True)) == [3, 12, 16]
+    last = run(sales(rows, small), log, close=True)
+    assert totals(last) == [3, 12, 16]
+    told = {one["what"] for one in last.log.explain("totals", "n in (1, 4, 8)").to_pylist()}
+    assert told == {"arrived"}  # the first two never came to the filter
+    (filtered,) = last.log.explain("totals", "n = 5000").to_pylist()
+    assert (filtered["what"], filtered["operator"]) == ("filtered", "small")
+    assert log_status(last.log.store).operators["hourly"].taken == 2
 
 
 def test_what_is_taken_out_again_gives_its_place_back(log: str) -> None:
@@ -249,6 +256,9 @@ def test_a_changed_schema_waits_until_everybody_is_done_with_the_old_one(log: st
     again = run(shaped("b"), log)
     assert again.log.read("made:1").column_names == ["a"]
     assert again.log.read("made:2").to_pylist() == [{"b": 2}]
+    assert again.log.read("made:1..2").to_pylist() == [{"a": 1, "b": None}, {"a": None, "b": 2}]
+    assert again.log.sql("select count(a) as a, count(b) as b from made").to_pylist() == [{"a": 1, "b": 1}]
+    assert again.log.find("made", "b = 2") == ["made:2"]
 
 
 def test_ports_that_come_after_an_end_have_its_marks(log: str) -> None:
@@ -301,6 +311,68 @@ def test_the_log_says_which_code_made_what(log: str) -> None:
         {"version": "1", "port": "out", "first": 1, "last": 1},
         {"version": "2", "port": "out", "first": 2, "last": 3},
     ]
+
+
+def test_operators_that_change_places_must_have_nothing_between_them(log: str) -> None:
+    rows: Rows = [(1, 9), (2, 9)]
+
+    def ordered(*names: str, fails: bool = False) -> ll.Pipeline:
+        def times(batch: pa.RecordBatch) -> pa.Table:
+            if fails and batch.num_rows:
+                raise ValueError("not today")
+            return pa.table({"n": pc.multiply(batch["n"], 100)})
+
+        makes: dict[str, Any] = {"plus": lambda batch: pa.table({"n": pc.add(batch["n"], 1)}), "times": times}
+        p = ll.Pipeline("ordered")
+        stream = p.source("rows", Growing(rows), rows=1)
+        for name in names:
+            stream = stream.map_batches(name, makes[name], schema="n long", version="1")
+        stream.sink("store", ll.sinks.collect())
+        return p
+
+    with pytest.raises(ll.PipelineFailed):
+        run(ordered("plus", "times", fails=True), log)
+    with pytest.raises(PipelineChanged, match=r"plus.out>times.in was removed, and . events? of plus.out"):
+        run(ordered("times", "plus"), log)
+    assert totals(run(ordered("plus", "times"), log), "store") == [200, 300]
+    rows.append((3, 9))
+    assert totals(run(ordered("times", "plus"), log), "store") == [200, 300, 301]
+
+
+def test_an_operator_whose_errors_wait_is_not_removed(log: str) -> None:
+    def failing(*, there: bool) -> ll.Pipeline:
+        def odd(row: dict[str, Any], ctx: Any) -> dict[str, Any]:
+            if row["n"] == 2:
+                raise ValueError("two")
+            return {"n": row["n"]}
+
+        p = ll.Pipeline("failing")
+        stream = p.source("rows", Growing([(1, 9), (2, 9)]), rows=1)
+        if there:
+            stream = stream.map_rows("odd", odd, schema="n long", on_error="divert")
+        else:
+            stream = stream.map_batches("plain", lambda batch: batch.select(["n"]), schema="n long")
+        stream.sink("store", ll.sinks.collect())
+        return p
+
+    first = run(failing(there=True), log)
+    with pytest.raises(PipelineChanged, match="operator 'odd' was removed, and 1 of its errors waits"):
+        run(failing(there=False), log)
+    assert first.drop("odd.errors:1") == ["odd.errors:1"]
+    assert totals(run(failing(there=False), log), "store") == [1]
+
+
+def test_renames_in_a_circle_take_two_runs(log: str) -> None:
+    def two(one: str, other: str, **was: str) -> ll.Pipeline:
+        p = ll.Pipeline("two")
+        for name, n in ((one, 1), (other, 2)):
+            options: Any = {"was": was[name]} if name in was else {}
+            p.source(name, Growing([(n, 9)]), rows=1, **options).sink(f"{name}_store", ll.sinks.collect())
+        return p
+
+    run(two("a", "b"), log)
+    with pytest.raises(OptionError, match="each say was= the other: rename them in two runs"):
+        run(two("b", "a", a="b", b="a"), log)
 
 
 # ---- drivers that die half way -----------------------------------------------------------------------------

@@ -253,7 +253,7 @@ def test_a_restart_leaves_no_threads_of_the_life_before(key: str) -> None:
         for number in (1, 2, 3):
             tap.put(number, run=run)
             bucket.wait_for(*range(1, number + 1))
-            callers = {thread for thread in threading.enumerate() if thread.name.startswith("map_rows")}
+            callers = {thread for thread in threading.enumerate() if thread.name.startswith("calls")}
             assert callers - before
             before |= callers
             run.restart("calls")

@@ -81,9 +81,13 @@ class Machine:
 
     def context(self) -> Context[Any]:
         services: Any = SimpleNamespace(
-            random=None, stubs={}, log=logging.getLogger("test"), count=lambda metric, n: self.counted.append(metric)
+            random=None,
+            stubs={},
+            inherited=lambda fn, digest: None,
+            log=logging.getLogger("test"),
+            count=lambda metric, n: self.counted.append(metric),
         )
-        phases: Any = SimpleNamespace(spec=SimpleNamespace(name="op"))
+        phases: Any = SimpleNamespace(spec=SimpleNamespace(name="op"), op=SimpleNamespace(asks_by_row=False))
         calls = self.calls
         ctx = SetContext(phases, services, self.gate, Serial(1), "set", (), "ready", calls, Attempt(calls.attempt))
         return ctx.row(0)
