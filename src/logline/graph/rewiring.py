@@ -85,7 +85,7 @@ class _Planner:
             id_: name for record in (old, new) for name, id_ in ids_in(record).items()
         }
         there, here = set(ids_in(old).values()), set(ids_in(new).values())
-        self.staying, self.removed = there & here, there - here
+        self.staying, self.removed, self.added = there & here, there - here, here - there
         self.flow = flow
         self.found = Rewiring(closed=[wire for wire in self.before if wire not in self.now])
 
@@ -163,7 +163,7 @@ class _Planner:
             self.found.refused.append(
                 f"{self._text(wire)} was removed, and {count} of {self.names[wire.sender]}.{wire.out} that "
                 f"{self.names[wire.receiver]!r} has not taken would never get there: run the pipeline as it was "
-                "until they are taken (stop it with drain), then change it"
+                "until they are taken (stop it with drain), then change it" + self._if_renamed(wire.sender)
             )
 
     def _check_members(self, wire: Wire) -> None:
@@ -195,7 +195,13 @@ class _Planner:
                 f"operator {self.names[operator]!r} was removed, and what stays would never get what comes of its "
                 f"input sets that are not done: {some(sets)}; run the pipeline as it was until they are (with "
                 "--close if they are windows, and see `logline errors LOG` for those set aside), then change it"
+                + self._if_renamed(operator)
             )
+
+    def _if_renamed(self, operator: OperatorId) -> str:
+        if operator not in self.removed or not self.added:
+            return ""
+        return f'. If it is called otherwise now, say was="{self.names[operator]}" where it is made'
 
     def _check_errors(self, operator: OperatorId) -> None:
         waiting = 0 if self.flow is None else self.flow.errors(operator)

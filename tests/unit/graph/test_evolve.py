@@ -166,6 +166,12 @@ def test_a_renamed_operator_is_the_same_operator() -> None:
     assert (found.beginnings, found.closed) == ([], [])
 
 
+def test_a_rename_that_is_not_said_is_asked_for() -> None:
+    nodes = [source("orders"), middle("per_hour", op=Stateful()), sink("store")]
+    message = refused(base(), graph(nodes, "orders>per_hour per_hour>store"))
+    assert 'If it is called otherwise now, say was="hourly" where it is made' in message
+
+
 def test_what_is_made_anew_has_another_id_and_begins_with_what_is_there() -> None:
     new = identify(base(), ids_in(record_of(base())), fresh=[OperatorName("hourly")])
     assert new.ids == {"orders": "orders", "hourly": "hourly@2", "store": "store@2"}

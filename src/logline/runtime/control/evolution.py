@@ -214,7 +214,10 @@ def with_history(store: Store, record: GraphRecord) -> GraphRecord:
     for wire in (wire for wire in before if wire not in now):
         *earlier, last = spans.get(wire.channel, ((Ssn(0), None),))
         spans[wire.channel] = (*earlier, (last[0], _taken(store, wire)))
-    return msgspec.structs.replace(record, closed=closed, former=former, versions=versions, spans=spans)
+    script = record.script or old.script  # a run from a notebook has none
+    return msgspec.structs.replace(
+        record, closed=closed, former=former, versions=versions, spans=spans, script=script
+    )
 
 
 def _taken(store: Store, wire: Wire) -> Ssn:
