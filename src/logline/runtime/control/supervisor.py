@@ -250,6 +250,10 @@ class Supervisor:
         worker.tenant = None
         if ended.error is not None:
             self._fail(ended.error)
+        elif ended.over == "finished" and worker.asked and not self._stop_asked:
+            # It ended by itself before the kill of a restart came: its end may be taken back by now (R11').
+            worker.restarts += 1
+            self._start(worker)
         elif ended.over in ("finished", "stopped"):
             worker.over = ended.over
         elif self._stop_asked:

@@ -289,3 +289,16 @@ def test_a_drain_ends_when_all_have_said_twice_that_they_rest(scene: Scene) -> N
             scene.life(name).hear(StatusReport({}, quiet=True))
         scene.look()
         assert scene.life().told == wanted
+
+
+def test_a_life_that_ends_by_itself_while_a_restart_is_asked_for_begins_again(scene: Scene) -> None:
+    """Its end was taken back for a retry: the kill comes when it has ended, and nobody else takes what follows."""
+    first = scene.life()
+    first.hear(Started(1))
+    scene.look()
+    first.kill = lambda: first.ended(Ended(over="finished"))  # type: ignore[method-assign]
+    scene.supervisor.restart(InstanceName("a"), lambda: None)
+    scene.look()
+    scene.look()
+    assert scene.life() is not first
+    assert scene.supervisor.workers["a"].over is None
