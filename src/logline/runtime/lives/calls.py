@@ -113,7 +113,7 @@ class SetCalls:
     def asks(self, call: Call, fn: str, digest: str) -> None:
         """A try is about to make this call."""
         with self._lock:
-            self._asked[call] = bare(fn), digest
+            self._asked[call] = fn, digest
 
     def hand_in(self, answer: Answer, attempt: Attempt) -> Answer | None:
         """The answer that counts for this call: this one, which is to be committed then, or one that came before it.
@@ -124,7 +124,8 @@ class SetCalls:
             question = (bare(answer.fn), answer.digest)
             if known is not None:
                 return known if (bare(known.fn), known.digest) == question else None
-            if attempt.over and (not attempt.may_come_again or self._asked.get(call) != question):
+            asked = self._asked.get(call, ("", ""))
+            if attempt.over and (not attempt.may_come_again or (bare(asked[0]), asked[1]) != question):
                 return None
             self._answers[call] = answer
             self._pending.add(call)
