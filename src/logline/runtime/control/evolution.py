@@ -83,16 +83,16 @@ def admit(store: Store, graph: Graph, resume: Resume, fresh: Collection[Operator
     if found.refused:
         listed = "".join(f"\n  - {change}" for change in found.refused)
         raise PipelineChanged(f"pipeline {graph.name!r} can't go on with this log; what changed:{listed}")
-    return replace(graph, closed=_closed(meta.graph, graph)), found
+    return replace(graph, closed=_closed(meta.graph, record_of(graph))), found
 
 
 def _identified(meta: Meta, graph: Graph, fresh: Collection[OperatorName]) -> Graph:
     return identify(graph, ids_in(meta.graph), meta.graph.former, fresh)
 
 
-def _closed(old: GraphRecord, graph: Graph) -> tuple[Wire, ...]:
-    """The connections that the log has had and the graph does not have."""
-    now = wires_of(record_of(graph))
+def _closed(old: GraphRecord, new: GraphRecord) -> tuple[Wire, ...]:
+    """The connections that the log has had and the new graph does not have."""
+    now = wires_of(new)
     return tuple(wire for wire in dict.fromkeys((*old.closed, *wires_of(old))) if wire not in now)
 
 
@@ -207,7 +207,7 @@ def with_history(store: Store, record: GraphRecord) -> GraphRecord:
         if id_ not in here:
             former[id_] = FormerRecord(name, old.operators[name], old.schemas.get(name, {}))
     before = wires_of(old)
-    closed = tuple(wire for wire in dict.fromkeys((*old.closed, *before)) if wire not in now)
+    closed = _closed(old, record)
     spans = dict(old.spans)
     for wire in (wire for wire in now if wire not in before):
         spans[wire.channel] = (*spans.get(wire.channel, ()), (_taken(store, wire), None))

@@ -12,7 +12,7 @@ from random import Random
 
 from logline.engine import actions as do
 from logline.testing.sim.faults import Faults
-from logline.testing.sim.scenarios import Scenario, chain, drawn
+from logline.testing.sim.scenarios import Scenario, drawn
 from logline.testing.sim.world import VIOLATIONS, Point, World, explain
 
 
@@ -149,10 +149,3 @@ def draw_faults(seed: int) -> Faults:
         stop=rnd.choice((0.0, 0.002, 0.01)),
         set_clock=rnd.choice((0.0, 0.003, 0.03)),
     )
-
-
-def chains() -> Iterator[Callable[[], Scenario]]:
-    """The pipeline of the exhaustive runs, for every kind of source and every kind of target."""
-    for kind in ("replayable", "non-replayable", "destructive"):
-        for guarantee in ("positioned", "guarded", "named"):
-            yield lambda kind=kind, guarantee=guarantee: chain(kind, guarantee)  # type: ignore[misc]
