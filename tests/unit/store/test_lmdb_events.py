@@ -12,9 +12,9 @@ from logline.engine.events import Collection, Output
 from logline.engine.step import Step
 from logline.errors import Collected
 from logline.names import OUT, InstanceName, Serial, Ssn
-from logline.store.lmdb.events import MOST, TOGETHER
 from logline.store.lmdb.folder import LmdbStore
 from logline.store.lmdb.journal import LmdbJournal
+from logline.store.packing import MOST, TOGETHER
 from logline.testing.conformance.model import step_of
 
 ORDERS = InstanceName("orders")
@@ -124,7 +124,7 @@ def test_schemas_may_differ_from_event_to_event(
     store: LmdbStore, journal: LmdbJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """pandas notes the index of each frame in its schema: there may be more schemas than there are numbers for."""
-    monkeypatch.setattr("logline.store.lmdb.payloads.STREAM", 5)
+    monkeypatch.setattr("logline.store.payloads.STREAM", 5)
     for n in range(1, 10):
         batch = event(n).payload.replace_schema_metadata({"index": f"{n}"})
         journal.commit(Step(number=n, outputs=[event(n)._replace(payload=batch)]))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
-from typing import Any
 
 import lmdb
 import pyarrow as pa
@@ -16,15 +15,26 @@ from logline.engine.events import Head, Output
 from logline.engine.step import Step
 from logline.errors import Collected
 from logline.names import ChannelName, Incarnation, InstanceName, PortName, Ssn, sender_of
-from logline.store import load
+from logline.store import load, payloads
 from logline.store.apply import admit, apply, prepare
 from logline.store.faults import point
 from logline.store.layout import JOURNAL
-from logline.store.lmdb import payloads, rows
+from logline.store.lmdb import rows
 from logline.store.lmdb.environment import Environment, release
-from logline.store.lmdb.events import LmdbEvents, Packer, Row, collect, read_schema, read_schemas, row_of, rows_from
+from logline.store.lmdb.events import (
+    LmdbEvents,
+    Row,
+    collect,
+    read_schema,
+    read_schemas,
+    row_of,
+    rows_from,
+    sealed_runs,
+    sealed_schemas,
+)
 from logline.store.lmdb.rows import LmdbRows
 from logline.store.memory_rows import MemoryEvents, MemoryRows
+from logline.store.packing import Packer, whole_writes
 from logline.store.reader import Look, RowsReader
 
 
@@ -58,14 +68,14 @@ class LmdbJournal:
         """One transaction. Whatever can fail for its own reasons is made before it begins."""
         packer, staged = Packer(self._schemas), Step.reads.peek(step).staged
         self._staging.update(output.port for output in staged)
-        events = packer.alone(staged) + packer.together(step.outputs, self._staging)
+        events = sealed_runs(packer.alone(staged) + packer.together(step.outputs, self._staging))
         prepared = prepare(step)
         with self._env.write() as txn:
             table = LmdbRows(txn)
             journal = admit(table, self.incarnation, step.number)
             if journal is None:
                 return
-            rows.put_all(txn, (*packer.schemas, *events))
+            rows.put_all(txn, (*sealed_schemas(packer), *events))
             heads = apply(table, step, prepared, journal, self._heads, partial(self._collect, txn))
             point(self._instance, "commit.inside")
         self._heads |= heads  # only once the transaction is through
@@ -144,10 +154,10 @@ class LmdbReader(RowsReader):
                 top = max(here, default=wanted - 1)
             with txn.cursor() as cursor:
                 for row in rows_from(cursor, port, wanted):
-                    if row.first > wanted or wanted > top:
+                    if row.run.first > wanted or wanted > top:
                         break
-                    upto = min(row.first + row.many - 1, top)
-                    for output in row.read(port, range(wanted, upto + 1), self._schema(txn, port, row.schema)):
+                    upto = min(row.run.end - 1, top)
+                    for output in row.read(port, range(wanted, upto + 1), self._schema(txn, port, row.run.schema)):
                         found.append(output)
                         size += output.nbytes
                         if size >= max_bytes:
@@ -167,23 +177,16 @@ class LmdbReader(RowsReader):
             found: list[Output] = []
             with txn.cursor() as cursor:
                 for row, wanted in self._by_row(LmdbRows(txn), cursor, port, ssns):
-                    found += row.read(port, wanted, self._schema(txn, port, row.schema))
+                    found += row.read(port, wanted, self._schema(txn, port, row.run.schema))
         return self._whole(found) if port[0] == "@" else found
 
     def _whole(self, writes: list[Output]) -> list[Output]:
         """With the payloads of the events that they pass on, from the journals where these are."""
-        wanted: dict[ChannelName, list[Ssn]] = {}
-        for write in writes:
-            if write.same is not None:
-                wanted.setdefault(write.same.channel, []).append(write.same.ssn)
-        if not wanted:
-            return writes
-        found: dict[tuple[ChannelName, Ssn], Any] = {}
-        for channel, ssns in wanted.items():
-            sender, port = sender_of(channel)
-            for event in self._read(sender).pick(port, sorted(set(ssns))):
-                found[channel, event.ssn] = event.payload
-        return [w if w.same is None else w._replace(payload=found[w.same.channel, w.same.ssn]) for w in writes]
+        return whole_writes(writes, self._pick_passed)
+
+    def _pick_passed(self, channel: ChannelName, ssns: Sequence[Ssn]) -> Sequence[Output]:
+        sender, port = sender_of(channel)
+        return self._read(sender).pick(port, ssns)
 
     def _by_row(
         self, table: LmdbRows, cursor: lmdb.Cursor, port: PortName, ssns: Sequence[Ssn]
@@ -193,7 +196,7 @@ class LmdbReader(RowsReader):
         row: Row | None = None
         wanted: list[Ssn] = []
         for ssn in ssns:
-            if row is None or not row.first <= ssn < row.first + row.many or ssn <= wanted[-1]:
+            if row is None or not row.run.first <= ssn < row.run.end or ssn <= wanted[-1]:
                 if row is not None:
                     yield row, wanted
                 row, wanted = row_of(cursor, port, ssn), []

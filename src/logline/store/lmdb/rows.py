@@ -79,11 +79,6 @@ def unpack(raw: Raw) -> Any:
     return _read_all(memoryview(raw)[:END])
 
 
-def unpack_all(raw: memoryview) -> Any:
-    """A part of a row, where no checksum stands at the end."""
-    return _read_all(raw)
-
-
 def check(key: bytes, raw: memoryview) -> None:
     """Raises unless the row is what was written, under its key."""
     if not _is_whole(key, raw):

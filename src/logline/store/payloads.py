@@ -1,4 +1,4 @@
-"""Payloads in the embedded log: Arrow batches without their schema, which stands in a row of its own.
+"""Payloads as stores on disk keep them: Arrow batches without their schema, which stands in a row of its own.
 
 A schema that changes midway gets the next number. Dictionaries travel only in a whole stream, so batches with such
 columns are kept as one.
@@ -50,5 +50,5 @@ def write_batch(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def read_batch(raw: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """The inverse of `write_batch`. `raw` is a copy: user code may keep it, and the map is used again."""
+    """The inverse of `write_batch`. `raw` belongs to nobody else: user code may keep it."""
     return _read_batch(_buffer(raw), schema)
