@@ -28,6 +28,8 @@ class Database:
 
     dsn: str
     schema: str
+    bare: str = ""
+    """The same server, without a search path."""
 
     def ask(self, query: str, *values: Any) -> list[Any]:
         """Executes a statement, and returns its rows if it has any."""
@@ -59,7 +61,7 @@ class Server:
         schema = f"t{uuid4().hex[:12]}"
         self._run(f"create schema {schema}")
         options = quote(f"-csearch_path={schema}", safe="")
-        return Database(f"{self._server.get_uri()}&options={options}", schema)
+        return Database(f"{self._server.get_uri()}&options={options}", schema, self._server.get_uri())
 
     def drop(self, database: Database) -> None:
         """Ends those who are still connected, and removes the schema."""

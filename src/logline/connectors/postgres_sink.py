@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from logline.connectors.postgres_connection import Dsn, check_installed, explained
 from logline.connectors.postgres_table import (
     LONGEST_NAME,
     Place,
@@ -34,6 +33,7 @@ from logline.errors import ConnectorError, OptionError, PermanentError, SchemaEr
 from logline.graph.durations import duration
 from logline.graph.operator import Duration
 from logline.graph.secrets import Secret
+from logline.store.postgres.dsn import Dsn, check_installed, explained
 
 if TYPE_CHECKING:
     from psycopg import Connection, RawCursor

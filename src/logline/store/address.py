@@ -1,20 +1,27 @@
-"""The address of a log: which store it is in, and where. `memory:NAME` or `lmdb:PATH`.
+"""The address of a log: which store it is in, and where.
 
-An address may hold a password, so no message repeats more of it than its kind.
+    memory:NAME                                     in this process
+    lmdb:PATH                                       in a folder of this host
+    postgresql://user@host/database?log=NAME        in PostgreSQL, for processes of any host
+    env:NAME                                        what that environment variable says, here and in every worker
+
+An address may hold a password, so no message repeats more of it than its kind. `env:NAME` travels as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Literal
 
 from logline.errors import LogError, OptionError, a_kind
+from logline.graph.secrets import Secret
 from logline.names import LogId
 from logline.store.memory import find_memory, memory_names, open_memory
 from logline.store.seam import Reach, Store
 
-_LATER = {"postgres": "PostgreSQL", "postgresql": "PostgreSQL"}
-_KINDS = "'memory:NAME' or 'lmdb:PATH', for example 'lmdb:orders.log'"
+_POSTGRES = ("postgres", "postgresql")
+_KINDS = "'memory:NAME', 'lmdb:PATH', for example 'lmdb:orders.log', or 'postgresql://user@host/database?log=NAME'"
 
 
 def check_address(log: object) -> None:
@@ -32,9 +39,21 @@ def open_store(url: str | None, *, durability: Literal["disk", "process"] | None
     kind, place = _split(url)
     if kind == "memory":
         return open_memory(place)
+    if kind == "postgresql":
+        return _in_postgres(place, create=True)
     from logline.store.lmdb.folder import LmdbStore
 
     return LmdbStore(Path(place), durability=durability)
+
+
+def _in_postgres(url: str, *, create: bool) -> Store:
+    from logline.store.postgres.dsn import check_installed
+
+    check_installed("a log in PostgreSQL")
+    from logline.store.postgres.address import parse_address
+    from logline.store.postgres.store import PgStore
+
+    return PgStore(parse_address(url), create=create)
 
 
 def find_store(url: str) -> Store | None:
@@ -42,6 +61,13 @@ def find_store(url: str) -> Store | None:
     kind, place = _split(url)
     if kind == "memory":
         return find_memory(place)
+    if kind == "postgresql":
+        from logline.store.postgres.store import NoLog
+
+        try:
+            return _in_postgres(place, create=False)
+        except NoLog:
+            return None
     from logline.store.lmdb.folder import LmdbStore, is_log
 
     return LmdbStore(Path(place), create=False) if is_log(Path(place)) else None
@@ -65,12 +91,15 @@ def find_same(url: str, log_id: LogId) -> Store:
 def reach_of(url: str | None) -> Reach:
     """Who can open the log at that address; None is a fresh one in memory. Opens nothing.
 
-    >>> reach_of("lmdb:sales.log"), reach_of("memory:sales")
-    ('host', 'process')
+    >>> reach_of("lmdb:sales.log"), reach_of("memory:sales"), reach_of("postgresql://db.example/shop")
+    ('host', 'process', 'hosts')
     """
     if url is None or url == "memory:":  # as `Log.url` says it of a log without a name
         return "process"
-    return "host" if _split(url)[0] == "lmdb" else "process"
+    return _REACH[_split(url)[0]]
+
+
+_REACH: Mapping[str, Reach] = {"memory": "process", "lmdb": "host", "postgresql": "hosts"}
 
 
 def takes_durability(url: str | None) -> bool:
@@ -96,6 +125,14 @@ def in_folder(path: Path | str) -> str:
 def no_log(url: str) -> LogError:
     """What to say where `find_store` has found nothing."""
     kind, place = _split(url)
+    if kind == "postgresql":
+        from logline.store.postgres.address import parse_address
+
+        address = parse_address(place)
+        return LogError(
+            f"there is no log {address.log!r} in {address.dsn!r}: check the address and its ?log=, or run a pipeline "
+            "on it first"
+        )
     if kind == "lmdb":
         return LogError(f"there is no log at {Path(place).absolute()}: check the path, or run a pipeline on it first")
     known = [f"memory:{name}" for name in memory_names()]
@@ -106,10 +143,12 @@ def no_log(url: str) -> LogError:
 def _split(url: str) -> tuple[str, str]:
     check_address(url)
     kind, colon, place = url.partition(":")
+    if colon and kind == "env" and place:
+        return _split(Secret(place).resolve())
     if colon and kind in ("memory", "lmdb") and place:
         return kind, place
-    if colon and kind in _LATER:
-        raise LogError(f"logs in {_LATER[kind]} are not available in this version: use {_KINDS}")
+    if colon and kind in _POSTGRES and place:
+        return "postgresql", url
     if kind in ("memory", "lmdb") and not place:
         raise LogError(f"the address of a log says where it is: {_KINDS}")
     raise LogError(f"this is not the address of a log: use {_KINDS}")

@@ -9,12 +9,15 @@ every event.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NewType
 
 from logline.names import PortName, Ssn
 from logline.store.rows import Rows, Table
 
 BLOCK = 64
-PINS = Table("pins", int, "name", "number")
+Bits = NewType("Bits", int)
+"""A number of 64 bits, without a sign."""
+PINS: Table[Bits] = Table("pins", Bits, "name", "number")
 
 
 def of(rows: Rows, port: PortName) -> set[Ssn]:
@@ -38,6 +41,6 @@ def change(rows: Rows, port: PortName, before: set[Ssn], after: Collection[Ssn])
         first = block * BLOCK
         bits = sum(1 << at for at in range(BLOCK) if first + at in after)
         if bits:
-            rows.put(PINS, (port, block), bits)
+            rows.put(PINS, (port, block), Bits(bits))
         else:
             rows.delete(PINS, (port, block))

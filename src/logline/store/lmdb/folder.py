@@ -23,10 +23,11 @@ from typing import Any, Literal
 from logline.errors import LogError, LogInUse
 from logline.graph.record import from_plain, to_plain
 from logline.names import BellName, BoxName, InstanceName, LogId
+from logline.store.bells import Bells, BellSocket, clear
+from logline.store.boot import boot_id
 from logline.store.channels import HandOver
 from logline.store.descriptors import disown, own
 from logline.store.encoding import FORMAT
-from logline.store.lmdb.bells import Bells, BellSocket, clear
 from logline.store.lmdb.compaction import compact
 from logline.store.lmdb.crash_hints import FileCrashHint
 from logline.store.lmdb.environment import Environment, acquire, release, release_if_last
@@ -38,13 +39,6 @@ from logline.store.lmdb.mail import FileMailbox
 from logline.store.seam import Compacted, Holder, Meta, StoreTraits, Worth
 
 Durability = Literal["disk", "process"]
-
-
-def boot_id() -> str:
-    """Which boot of which machine this is; a power cut makes another one."""
-    with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
 
 
 def is_log(folder: Path) -> bool:

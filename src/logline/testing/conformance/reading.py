@@ -111,7 +111,8 @@ class ReadingRules(StoreSuite):
         sender.commit(sender.emit(1))
         scribe.commit(Step(outputs=[*outputs, passed]))
         wanted = [None, headers, None, {}, {"last": 1}]
-        for reader in (scribe.reader, reopen().read(HOURLY)):
+        for again in (False, True):
+            reader = reopen().read(HOURLY) if again else scribe.reader
             found = reader.events(OUT, Ssn(0), limit=ALL, max_bytes=ALL)
             assert [(event.kind, event.headers) for event in found] == [
                 *(("event", given) for given in wanted[:4]),

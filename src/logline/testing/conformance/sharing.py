@@ -352,12 +352,13 @@ class SharingRules(StoreSuite):
         hint.write("short")
         hint.close()
         hint.close()
-        again = reopen().crash_hint(HOURLY)
+        opened = reopen()
+        again, other = opened.crash_hint(HOURLY), opened.crash_hint(HOURLY)
         assert again.read() == "short"
         again.write("b" * 2000)
-        assert hint.read() == "b" * 2000
+        assert other.read() == "b" * 2000
         again.drop()
-        assert hint.read() == again.read() == ""
+        assert other.read() == again.read() == ""
         again.write("new")
         again.drop()
 

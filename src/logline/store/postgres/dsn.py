@@ -1,4 +1,5 @@
-"""Connections to PostgreSQL: the DSN, which may hold a password, and what to make of the server's errors.
+"""Connections to PostgreSQL, for a log and for connectors: the DSN, which may hold a password, and what to make of
+the server's errors.
 
 A connection holds no state of a session: settings are made for a transaction, and nothing is prepared. So it may go
 through a pooler that gives each transaction to another server process.
@@ -89,6 +90,16 @@ class Dsn:
         settings.setdefault("tcp_user_timeout", max(int(timeout.total_seconds() * 1000), 1000))
         return psycopg.connect(autocommit=True, prepare_threshold=None, **settings | {"client_encoding": "utf8"})
 
+    def connect_for(self, options: dict[str, str]) -> Connection[Any]:
+        """The same with settings of the session, beside those that the DSN has."""
+        import psycopg
+
+        known = self.settings()
+        said = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in options.items())
+        settings = _DEFAULTS | known | {"options": f"{known.get('options') or ''} {said}".strip()}
+        settings.setdefault("tcp_user_timeout", 15_000)
+        return psycopg.connect(autocommit=True, prepare_threshold=None, **settings | {"client_encoding": "utf8"})
+
     def hides(self, text: str) -> str:
         """The text without passwords that the DSN has."""
         found = self.settings()
@@ -123,10 +134,11 @@ def explained(error: Error, named: str, dsn: Dsn) -> ConnectorError:
     text = f"{named}: " + "; ".join(
         part.strip().replace("\n", ", ") for part in (*told, _HINTS.get(code or "")) if part
     )
-    return (ConnectorError if _may_pass(error) else PermanentError)(dsn.hides(text))
+    return (ConnectorError if passes(error) else PermanentError)(dsn.hides(text))
 
 
-def _may_pass(error: Error) -> bool:
+def passes(error: Error) -> bool:
+    """Whether it may be over by itself: another try can help."""
     import psycopg
 
     if error.sqlstate is None:  # the server did not say it: there is no connection, or no longer
@@ -134,12 +146,12 @@ def _may_pass(error: Error) -> bool:
     return error.sqlstate.startswith(_PASSING) or error.sqlstate in _PASSING_CODES
 
 
-def check_installed() -> None:
-    """Raises if the extra is not installed."""
+def check_installed(what: str = "postgres()") -> None:
+    """Raises if the extra is not installed that this needs."""
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
         raise OptionError(
-            f"postgres() needs psycopg, which can't be imported ({error}): install it with pip install "
+            f"{what} needs psycopg, which can't be imported ({error}): install it with pip install "
             "'logline[postgres]', here and where the operators run"
         ) from error

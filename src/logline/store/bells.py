@@ -1,4 +1,5 @@
-"""Bells as Unix datagrams in the log's folder. A bell may be lost: it costs a poll interval, nothing else.
+"""Bells as Unix datagrams in a folder: that of an embedded log, or one of this host. A bell may be lost: it costs a
+poll interval, nothing else.
 
 The kernel allows 108 bytes for a socket's path, and the path of a log can be longer. So both sides go through an open
 descriptor of the folder. Whoever listens last for an instance gets its rings; a ring that nobody hears is fine.
@@ -34,8 +35,16 @@ class Bells:
 
     def ring(self, instance: BellName) -> None:
         """Rings the bell. The ring is lost if nobody listens or the socket's buffer is full."""
+        self.send(instance, b"!")
+
+    def send(self, whom: BellName, message: bytes) -> None:
+        """Rings with a few words, for those who read them (`BellSocket.messages`)."""
         with contextlib.suppress(OSError):
-            self._out.sendto(b"!", self._path(instance))
+            self._out.sendto(message, self._path(whom))
+
+    def hangs(self, whom: BellName) -> bool:
+        """Whether somebody listens, or did when he was killed."""
+        return os.path.exists(self._path(whom))
 
     def listen(self, instance: BellName, heard: Callable[[], None]) -> Callable[[], None]:
         """Calls `heard` on a thread of its own whenever the bell rings; returns a function that ends this."""
@@ -113,6 +122,14 @@ class BellSocket:
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._socket.recv(16)
+
+    def messages(self) -> list[bytes]:
+        """Takes all rings that have come, with what they say."""
+        found: list[bytes] = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                found.append(self._socket.recv(256))
+        return found
 
     def hangs(self) -> bool:
         """Whether a ring still reaches this bell."""

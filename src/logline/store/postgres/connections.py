@@ -1,0 +1,194 @@
+"""Connections of this process to the log's server: borrowed for a transaction, given back, opened again when lost.
+
+A life needs one while it commits or reads, not while it waits. So lives that are idle hold none, and more of them
+than the server has connections for can take turns: who finds all taken waits. Nothing is kept in a session between
+two transactions, so that a pooler may stand in between (then nothing is prepared on the server, either).
+
+A server that is restarted, fails over or is away is waited for: the work is done again on a new connection. Work
+given to `run` must bear that. Reads do; a commit is numbered, and a repeated one changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from logline.errors import LogError
+from logline.store.postgres.dsn import Dsn, passes
+
+if TYPE_CHECKING:
+    from psycopg import Connection, Error
+
+logger = logging.getLogger("logline")
+
+PATIENCE = 600.0
+"""Seconds that work waits for a server that is away, before it fails."""
+FIRST_WAIT, LONGEST_WAIT = 0.02, 1.0
+"""Seconds between two tries."""
+IDLE = 20.0
+"""Seconds after which a connection that nobody uses is closed."""
+T = TypeVar("T")
+_TOO_MANY = "53300"
+_FULL = ("53100", "53200")
+_NOT_ALLOWED = "42501"
+
+
+class Closed(LogError):
+    """The log was closed while somebody waited for its server."""
+
+
+class Connections:
+    """A small pool; any thread may use it."""
+
+    def __init__(self, dsn: Dsn, schema: str, *, prepare: bool, settings: dict[str, str] | None = None) -> None:
+        self._dsn = dsn
+        self._schema = schema
+        self._prepare = prepare
+        self._settings = settings or {}
+        self._free: list[tuple[float, Connection[Any]]] = []
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._pid = os.getpid()
+        self._away = False
+
+    def run(self, work: Callable[[Connection[Any]], T], *, patience: float = PATIENCE, keep: bool = False) -> T:
+        """Has the work done on a connection; again on another one if that is lost meanwhile. With `keep` the
+        connection is the work's from then on."""
+        import psycopg
+
+        began, wait = time.monotonic(), FIRST_WAIT
+        while True:
+            connection = None
+            try:
+                connection = self._take()
+                done = work(connection)
+            except psycopg.Error as error:
+                self._drop(connection)
+                if not passes(error):
+                    raise self.explained(error) from None
+                self._wait(error, began, wait, patience)
+                wait = min(wait * 2, LONGEST_WAIT)
+            except BaseException:
+                self._drop(connection)
+                raise
+            else:
+                if not keep:
+                    self._give_back(connection)
+                if wait > FIRST_WAIT:
+                    self._said_back(began)
+                return done
+
+    @contextmanager
+    def snapshot(self, tables: Sequence[str]) -> Iterator[Connection[Any]]:
+        """A transaction that only reads, and sees one instant, of these tables too: they are not truncated while it
+        lasts. What is lost meanwhile is not repeated: whoever reads has read half."""
+        import psycopg
+
+        connection = self.run(partial(_begin, tables), keep=True)
+        try:
+            yield connection
+            connection.execute("commit")
+        except psycopg.Error as error:
+            self._drop(connection)
+            raise self.explained(error) from None
+        except BaseException:
+            self._drop(connection)
+            raise
+        else:
+            self._give_back(connection)
+
+    def explained(self, error: Error) -> LogError:
+        """An error of the server's as one of the log, without a password."""
+        told = error.diag.message_primary or str(error).strip().replace("\n", ", ")
+        code = error.sqlstate
+        if code in _FULL:
+            told += ". Make room on the server, and start the pipeline again: nothing is lost"
+        elif code == _NOT_ALLOWED:
+            told += ". The role needs CREATE and USAGE on the schema of the log, and to own its tables"
+        return LogError(self._dsn.hides(f"the log in {self._dsn!r} can't be used: {told}"))
+
+    def _wait(self, error: Error, began: float, wait: float, patience: float) -> None:
+        waited = time.monotonic() - began
+        if waited >= patience:
+            raise self.explained(error) from None
+        if not self._away and waited > 1 and error.sqlstate != _TOO_MANY:
+            self._away = True
+            logger.warning("the log's server is away (%s): waiting for it", self.explained(error))
+        if self._closed.wait(wait * (0.5 + random.random())):
+            raise Closed("the log was closed while its server was away") from None
+
+    def _said_back(self, began: float) -> None:
+        if self._away:
+            self._away = False
+            logger.warning("the log's server is back after %.0f s: going on", time.monotonic() - began)
+
+    def _take(self) -> Connection[Any]:
+        if self._pid != os.getpid():
+            raise LogError("a log can't be used across a fork: open it in the process that uses it")
+        with self._lock:
+            if self._closed.is_set():
+                raise Closed("the log is closed")
+            if self._free:
+                return self._free.pop()[1]
+        return self.connect()
+
+    def connect(self) -> Connection[Any]:
+        """A connection that is the caller's own."""
+        from psycopg.types.string import TextBinaryLoader, TextLoader
+
+        settings = {"search_path": f'"{self._schema}"', "lock_timeout": "3000", **self._settings}
+        connection = self._dsn.connect_for(settings)
+        connection.prepare_threshold = 1 if self._prepare else None
+        for loader in (TextLoader, TextBinaryLoader):  # the columns read JSON themselves, by their own types
+            connection.adapters.register_loader("json", loader)
+        return connection
+
+    def _give_back(self, connection: Connection[Any]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            old = [known for at, known in self._free if now - at > IDLE]
+            self._free = [known for known in self._free if now - known[0] <= IDLE]
+            if self._closed.is_set():
+                old.append(connection)
+            else:
+                self._free.append((now, connection))
+        for known in old:
+            known.close()
+
+    @staticmethod
+    def _drop(connection: Connection[Any] | None) -> None:
+        if connection is not None:
+            connection.close()
+
+    def trim(self) -> None:
+        """Closes what nobody has used for a while."""
+        now = time.monotonic()
+        with self._lock:
+            old = [known for at, known in self._free if now - at > IDLE]
+            self._free = [known for known in self._free if now - known[0] <= IDLE]
+        for known in old:
+            known.close()
+
+    def close(self) -> None:
+        """Nobody waits for the server any more."""
+        self._closed.set()
+        with self._lock:
+            free, self._free = self._free, []
+        if self._pid == os.getpid():
+            for _, connection in free:
+                connection.close()
+
+
+def _begin(tables: Sequence[str], connection: Connection[Any]) -> Connection[Any]:
+    with connection.pipeline():
+        connection.execute("begin isolation level repeatable read read only")
+        # Not a query: the snapshot is taken after it.
+        connection.execute(f"lock table {', '.join(tables)} in access share mode".encode())
+    return connection

@@ -1,0 +1,93 @@
+-- What a log has beside the rows of its journals. Statements end with a semicolon at the end of a line.
+
+create table about (
+    one boolean primary key default true check (one),
+    format int not null,
+    layout int not null,
+    log_id text not null,
+    made timestamptz not null default now(),
+    pipeline text,
+    graph json
+);
+
+create table journals (
+    instance int generated always as identity primary key,
+    name text collate "C" unique not null
+);
+
+-- The row that every commit changes (store/layout.py, JournalRow).
+create table raw_journal (
+    instance int primary key,
+    format int not null,
+    incarnation bigint not null,
+    commits bigint not null,
+    serial bigint not null,
+    dues bigint not null,
+    marks bigint not null,
+    "left" boolean not null,
+    claimed timestamptz not null default now()
+) with (fillfactor = 30);
+
+-- The fence with which a commit begins (R10).
+create function commit_begins(which int, life bigint, n bigint, _serial bigint, _dues bigint, _marks bigint, _left boolean)
+returns void language plpgsql as $$
+declare known record;
+begin
+    -- Held until the transaction ends: a claim that waits for it finds out who holds it.
+    perform pg_advisory_xact_lock('raw_journal'::regclass::oid::int, which);
+    update raw_journal set commits = n, serial = _serial, dues = _dues, marks = _marks, "left" = _left
+        where instance = which and incarnation = life and commits = n - 1;
+    if not found then
+        select incarnation, commits into known from raw_journal where instance = which;
+        if known.incarnation is distinct from life then
+            raise exception 'fenced: a newer incarnation has claimed the journal' using errcode = 'LL001';
+        elsif known.commits = n then
+            raise exception 'commit % was made before', n using errcode = 'LL002';
+        end if;
+        raise exception 'commit % after commit %: out of turn', n, known.commits using errcode = 'LL003';
+    end if;
+end
+$$;
+
+-- Schemas of events, by port and number.
+create table schemas (
+    instance int,
+    port text collate "C",
+    number int,
+    schema bytea not null,
+    primary key (instance, port, number)
+);
+
+create table lease (
+    one boolean primary key default true check (one),
+    run text not null,
+    pid int not null,
+    host text not null,
+    key bigint not null,
+    renewed timestamptz not null,
+    expires timestamptz not null
+);
+
+create table mail (
+    number bigint generated always as identity primary key,
+    box text collate "C" not null,
+    message bytea not null
+);
+
+create index on mail (box, number);
+
+create table statuses (
+    name text collate "C" primary key,
+    status bytea not null,
+    at timestamptz not null default now()
+) with (fillfactor = 50);
+
+create table hints (
+    instance text collate "C" primary key,
+    hint text not null
+) with (fillfactor = 50);
+
+create table hosts (
+    host text primary key,
+    seen timestamptz not null
+);

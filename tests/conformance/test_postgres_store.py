@@ -1,0 +1,32 @@
+"""The log in PostgreSQL passes the suite that every log store passes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from tests.postgres import Database, fresh
+
+from logline.store.postgres.address import parse_address
+from logline.store.postgres.store import PgStore
+from logline.store.seam import Store
+from logline.testing.conformance import StoreConformance
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Database]:
+    with fresh() as made:
+        yield made
+
+
+class TestPostgresStore(StoreConformance):
+    bells_are_reliable = False
+    examples = settings(StoreConformance.examples, max_examples=20)
+
+    @pytest.fixture(autouse=True)
+    def _on_server(self, database: Database) -> None:
+        self.server = database.bare
+
+    def make_store(self, location: Path) -> Store:
+        name = "t_" + "".join(c if c.isalnum() else "_" for c in str(location).lower())[-40:]
+        return PgStore(parse_address(f"{self.server}&log={name}"))
