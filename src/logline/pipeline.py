@@ -57,6 +57,7 @@ from logline.graph.probe import probe
 from logline.graph.report import Report, report
 from logline.graph.sample import sample_of
 from logline.graph.schemas import schema as read_schema
+from logline.graph.secrets import Secret
 from logline.graph.validate import check_declared, check_node, port_schema, validate
 from logline.names import ERRORS, IN, NAME_RULE, OUT, OperatorName, PortName, TargetName, may_name
 from logline.operators import (
@@ -459,7 +460,7 @@ class Pipeline:
     def _repr_html_(self) -> str:
         return draw_svg(self.graph())
 
-    def check(self, log: str | None = None, *, fresh: Sequence[str] = ()) -> Report:
+    def check(self, log: str | Secret | None = None, *, fresh: Sequence[str] = ()) -> Report:
         """Says whether the pipeline can run, with which guarantees, which operators share a process (in the slots of
         the active Spark session, if there is one), and what changed against `log`: what a run would accept or
         refuse, if it made the operators `fresh` anew. Moves no data."""
@@ -469,7 +470,7 @@ class Pipeline:
         found = None if log is None else changes(graph, log, [OperatorName(name) for name in fresh])
         return report(graph, found, slots, spare)
 
-    def rerun(self, log: str, event: str, *, ask: bool = False) -> Rerun:
+    def rerun(self, log: str | Secret, event: str, *, ask: bool = False) -> Rerun:
         """Runs the operator that made a logged event again, with this pipeline's code, on exactly the same input set.
 
         It runs in the foreground, so that a debugger works, and logs, sends and writes nothing. `ctx.call` gets its
@@ -481,7 +482,7 @@ class Pipeline:
 
     # ---- running --------------------------------------------------------------------------------------
 
-    def start(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:
+    def start(self, log: str | Secret | None = None, **settings: Unpack[Settings]) -> Run:
         """Starts the pipeline on `log`, or goes on with what the log holds. Without `log` it uses a temporary one.
 
         - `engine="spark"` (default) runs on Spark: in the session `spark`, the active one, or one that it makes for
@@ -507,7 +508,7 @@ class Pipeline:
             return on_spark.start(graph, checked)
         return launch.start(graph, checked, launch.inline if checked.engine == "inline" else launch.processes)
 
-    def run(self, log: str | None = None, **settings: Unpack[Settings]) -> Run:
+    def run(self, log: str | Secret | None = None, **settings: Unpack[Settings]) -> Run:
         """Starts the pipeline and waits until it has finished. The settings are those of `start`.
 
         It shows how the run goes: a table in a terminal, lines through logging elsewhere. Ctrl-C stops the run as

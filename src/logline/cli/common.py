@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from logline.runtime.log.log import Log
     from logline.store.seam import Store
 
-LogUrl = Annotated[str, typer.Argument(metavar="LOG", help="lmdb:PATH, or the path of a log's folder.")]
+LogUrl = Annotated[str, typer.Argument(metavar="LOG", help="lmdb:PATH or its path, postgresql://..., or env:NAME.")]
 Format = Annotated[Literal["table", "json"], typer.Option(help="For people, or for programs.")]
 
 
@@ -37,12 +37,12 @@ def open_used(text: str) -> Log:
 def used_store(text: str) -> Store:
     """The store of such a log. Memory is not shared: a log there is never one of another process."""
     from logline.errors import LogError
-    from logline.store.address import find_store
+    from logline.store.address import find_store, shown
 
     url = log_url(text)
     store = find_store(url)
     if store is None or store.meta() is None:
-        raise LogError(f"there is no log at {url}: no pipeline has been run on it")
+        raise LogError(f"there is no log at {shown(url)}: no pipeline has been run on it")
     return store
 
 

@@ -86,8 +86,10 @@ def restart(
 
 def _holder(log: Log) -> Holder:
     from logline.errors import LogError
+    from logline.store.address import shown
 
     holder = log.store.running()
     if holder is None:
-        raise LogError(f"nothing runs on {log.url}: start it with `logline run FILE --log {log.url}`")
+        where = shown(log.url)
+        raise LogError(f"nothing runs on {where}: start it with `logline run FILE --log {where}`")
     return holder

@@ -151,13 +151,13 @@ def _pause(every: str | None, until: str, log: str | None) -> float | None:
 def _refuse_used(url: str) -> None:
     """Refuses a used log in the words of the command line; `resume="never"` would refuse it in any case."""
     from logline.errors import LogError
-    from logline.store.address import find_store
+    from logline.store.address import find_store, shown
 
     store = find_store(url)
     meta = None if store is None else store.meta()
     if meta is not None:
         raise LogError(
-            f"--fresh: the log {url} has been used by pipeline {meta.pipeline!r}: "
+            f"--fresh: the log {shown(url)} has been used by pipeline {meta.pipeline!r}: "
             "say --log with another one, or leave --fresh out to go on with it"
         )
 

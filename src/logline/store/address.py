@@ -24,6 +24,24 @@ _POSTGRES = ("postgres", "postgresql")
 _KINDS = "'memory:NAME', 'lmdb:PATH', for example 'lmdb:orders.log', or 'postgresql://user@host/database?log=NAME'"
 
 
+def as_text(log: str | Secret) -> str:
+    """The address as it travels: `ll.env("PG")` is `env:PG`."""
+    return f"env:{log.variable}" if isinstance(log, Secret) else log
+
+
+def shown(url: str) -> str:
+    """The address as messages have it: without a password.
+
+    >>> shown("postgresql://ada:hunter2@db.example/shop?log=sales"), shown("lmdb:sales.log"), shown("env:PG")
+    ('postgresql://ada@db.example/shop?log=sales', 'lmdb:sales.log', 'env:PG')
+    """
+    if url.partition(":")[0] not in _POSTGRES:
+        return url
+    from logline.store.postgres.address import parse_address
+
+    return repr(parse_address(url))[1:-1]
+
+
 def check_address(log: object) -> None:
     """Whether it is a text at all, said before anything looks into it."""
     if isinstance(log, str):

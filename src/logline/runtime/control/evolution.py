@@ -29,6 +29,7 @@ from logline.graph.instances import expand
 from logline.graph.model import Graph, Wire
 from logline.graph.record import FormerRecord, GraphRecord, VersionRecord, ids_in, record_of
 from logline.graph.rewiring import Beginning, wires_of
+from logline.graph.secrets import Secret
 from logline.graph.states import decode_state
 from logline.names import (
     InstanceName,
@@ -46,15 +47,15 @@ from logline.names import (
 from logline.runtime.control.settings import Resume
 from logline.runtime.lives.inherited import Inherits
 from logline.runtime.lives.instances import Instance
-from logline.store.address import find_store
+from logline.store.address import as_text, find_store
 from logline.store.seam import Meta, Store
 
 logger = logging.getLogger("logline")
 
 
-def changes(graph: Graph, log: str, fresh: Collection[OperatorName] = ()) -> Changes | None:
+def changes(graph: Graph, log: str | Secret, fresh: Collection[OperatorName] = ()) -> Changes | None:
     """What changed since the log was last used; None if it has not been used."""
-    store = find_store(log)
+    store = find_store(as_text(log))
     meta = None if store is None else store.meta()
     if store is None or meta is None:
         return None

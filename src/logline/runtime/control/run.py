@@ -35,6 +35,7 @@ from logline.runtime.control.remote_control import RemoteControl
 from logline.runtime.lives.instances import Instance, find, of_operator
 from logline.runtime.log.log import Log, kept_writes
 from logline.runtime.status import OperatorStatus, Status, logged_status
+from logline.store.address import shown
 
 logger = logging.getLogger("logline")
 
@@ -111,8 +112,8 @@ class Run:
         lease = engine.lease
         if engine.phase == "stopped" and engine.error is None and lease is not None and not lease.held():
             self._taken_over = TakenOver(
-                f"pipeline {self._graph.name!r}: another run has taken the log {self.log.url} over, and goes on with "
-                "it; this one ended"
+                f"pipeline {self._graph.name!r}: another run has taken the log {shown(self.log.url)} over, and goes on "
+                "with it; this one ended"
             )
 
     def __enter__(self) -> Run:

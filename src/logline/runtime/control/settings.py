@@ -18,10 +18,11 @@ from difflib import get_close_matches
 from typing import Any, Literal, TypedDict, get_args
 
 from logline.errors import OptionError
+from logline.graph.secrets import Secret
 from logline.lineage.openlineage.settings import OpenLineage
 from logline.lineage.openlineage.settings import settings as openlineage_settings
 from logline.names import OperatorName
-from logline.store.address import check_address, reach_of, takes_durability
+from logline.store.address import as_text, check_address, reach_of, takes_durability
 
 EngineName = Literal["spark", "inline", "processes"]
 Durability = Literal["disk", "process"]
@@ -63,7 +64,7 @@ class StartSettings:
     openlineage: OpenLineage | None = None
 
 
-def check_settings(log: str | None, given: Settings) -> StartSettings:
+def check_settings(log: str | Secret | None, given: Settings) -> StartSettings:
     """What was given and the defaults; an OptionError says what can't be."""
     known = [field.name for field in fields(StartSettings) if field.name != "log"]
     for name in given:
@@ -72,6 +73,7 @@ def check_settings(log: str | None, given: Settings) -> StartSettings:
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
             raise OptionError(f"there is no setting {name!r}: {hint}")
     values: dict[str, Any] = {**given, "openlineage": None, "fresh": _names(given.get("fresh", ()))}
+    log = None if log is None else as_text(log)
     found = StartSettings(log, **values)
     if log is not None:
         check_address(log)
@@ -84,7 +86,10 @@ def check_settings(log: str | None, given: Settings) -> StartSettings:
     if found.spark is not None and found.engine != "spark":
         raise OptionError("spark= is of no use without engine='spark': leave it out")
     if found.durability != "disk" and found.engine != "spark" and not takes_durability(log):
-        raise OptionError("durability= is for logs on disk, log='lmdb:PATH': leave it out")
+        raise OptionError(
+            "durability= is for logs on disk, log='lmdb:PATH': leave it out (what a log in PostgreSQL survives, its "
+            "server decides)"
+        )
     if found.engine == "processes" and reach_of(log) == "process":
         raise OptionError("engine='processes' needs a log that processes can share: log='lmdb:PATH'")
     return replace(found, openlineage=openlineage_settings(given.get("openlineage")))

@@ -17,6 +17,7 @@ from logline.engine.spec import write_port
 from logline.errors import BadName, Collected, LogError
 from logline.graph.instances import expand
 from logline.graph.record import graph_of, ids_in
+from logline.graph.secrets import Secret
 from logline.lineage import queries
 from logline.names import (
     EventRange,
@@ -29,7 +30,7 @@ from logline.names import (
     port_name,
 )
 from logline.runtime.log.error_states import error_states, errors_table, rows_table
-from logline.store.address import find_store, no_log
+from logline.store.address import as_text, find_store, no_log, shown
 from logline.store.seam import Reader, Store
 from logline.store.tables import TABLES, one_table, record_in
 
@@ -81,7 +82,7 @@ class Log:
         return self.store.log_id
 
     def __repr__(self) -> str:
-        return f"Log({self.url!r})"
+        return f"Log({shown(self.url)!r})"
 
     def table(self, name: str) -> pa.Table:
         """One of LOG.io's tables: event_log, event_data, read_action, state, event_lineage; or lineage_edges."""
@@ -203,8 +204,9 @@ class Log:
         return frame(self.store, self.url, spark, port, names=names)
 
 
-def open_log(url: str) -> Log:
+def open_log(url: str | Secret) -> Log:
     """Opens the log at that address, while its pipeline runs or after. Raises LogError if there is none."""
+    url = as_text(url)
     store = find_store(url)
     if store is None:
         raise no_log(url)

@@ -1,8 +1,9 @@
 """Connections of this process to the log's server: borrowed for a transaction, given back, opened again when lost.
 
-A life needs one while it commits or reads, not while it waits. So lives that are idle hold none, and more of them
-than the server has connections for can take turns: who finds all taken waits. Nothing is kept in a session between
-two transactions, so that a pooler may stand in between (then nothing is prepared on the server, either).
+A life needs one while it commits or reads, not while it waits. A process has a few, for all that it does. Where the
+server is short of them (`crowded`), it keeps none between two transactions, so that more processes than the server
+has connections for can take turns; who finds all taken waits. Nothing is kept in a session between two transactions,
+so that a pooler may stand in between (then nothing is prepared on the server, either).
 
 A server that is restarted, fails over or is away is waited for: the work is done again on a new connection. Work
 given to `run` must bear that. Reads do; a commit is numbered, and a repeated one changes nothing.
@@ -47,20 +48,26 @@ class Closed(LogError):
 class Connections:
     """A small pool; any thread may use it."""
 
-    def __init__(self, dsn: Dsn, schema: str, *, prepare: bool, settings: dict[str, str] | None = None) -> None:
+    def __init__(self, dsn: Dsn, schema: str, *, prepare: bool) -> None:
         self._dsn = dsn
         self._schema = schema
         self._prepare = prepare
-        self._settings = settings or {}
+        self.crowded: Callable[[], bool] = lambda: False
+        """Whether the server is short of connections."""
         self._free: list[tuple[float, Connection[Any]]] = []
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._pid = os.getpid()
         self._away = False
 
-    def run(self, work: Callable[[Connection[Any]], T], *, patience: float = PATIENCE, keep: bool = False) -> T:
-        """Has the work done on a connection; again on another one if that is lost meanwhile. With `keep` the
-        connection is the work's from then on."""
+    def run(self, work: Callable[[Connection[Any]], T], *, patience: float = PATIENCE) -> T:
+        """Has the work done on a connection; again on another one if that is lost meanwhile."""
+        connection, done = self._done(work, patience)
+        self._give_back(connection)
+        return done
+
+    def _done(self, work: Callable[[Connection[Any]], T], patience: float) -> tuple[Connection[Any], T]:
+        """Has the work done; returns the connection too, which is still the work's."""
         import psycopg
 
         began, wait = time.monotonic(), FIRST_WAIT
@@ -79,11 +86,23 @@ class Connections:
                 self._drop(connection)
                 raise
             else:
-                if not keep:
-                    self._give_back(connection)
                 if wait > FIRST_WAIT:
                     self._said_back(began)
-                return done
+                return connection, done
+
+    def quickly(self, query: str, given: Sequence[Any]) -> None:
+        """Executes a statement without waiting for the server's disk: for what need not survive its loss."""
+
+        def work(connection: Connection[Any]) -> None:
+            with connection.pipeline():
+                connection.execute("select set_config('synchronous_commit', 'off', true)")
+                connection.execute(query.encode(), given)
+
+        self.run(work)
+
+    def own(self, work: Callable[[Connection[Any]], Any]) -> Connection[Any]:
+        """A connection on which the work was done, and which is the caller's from then on."""
+        return self._done(work, PATIENCE)[0]
 
     @contextmanager
     def snapshot(self, tables: Sequence[str]) -> Iterator[Connection[Any]]:
@@ -91,7 +110,7 @@ class Connections:
         lasts. What is lost meanwhile is not repeated: whoever reads has read half."""
         import psycopg
 
-        connection = self.run(partial(_begin, tables), keep=True)
+        connection, _ = self._done(partial(_begin, tables), PATIENCE)
         try:
             yield connection
             connection.execute("commit")
@@ -143,7 +162,7 @@ class Connections:
         """A connection that is the caller's own."""
         from psycopg.types.string import TextBinaryLoader, TextLoader
 
-        settings = {"search_path": f'"{self._schema}"', "lock_timeout": "3000", **self._settings}
+        settings = {"search_path": f'"{self._schema}"', "lock_timeout": "3000"}
         connection = self._dsn.connect_for(settings)
         connection.prepare_threshold = 1 if self._prepare else None
         for loader in (TextLoader, TextBinaryLoader):  # the columns read JSON themselves, by their own types
@@ -155,7 +174,7 @@ class Connections:
         with self._lock:
             old = [known for at, known in self._free if now - at > IDLE]
             self._free = [known for known in self._free if now - known[0] <= IDLE]
-            if self._closed.is_set():
+            if self._closed.is_set() or self.crowded():
                 old.append(connection)
             else:
                 self._free.append((now, connection))
@@ -166,15 +185,6 @@ class Connections:
     def _drop(connection: Connection[Any] | None) -> None:
         if connection is not None:
             connection.close()
-
-    def trim(self) -> None:
-        """Closes what nobody has used for a while."""
-        now = time.monotonic()
-        with self._lock:
-            old = [known for at, known in self._free if now - at > IDLE]
-            self._free = [known for known in self._free if now - known[0] <= IDLE]
-        for known in old:
-            known.close()
 
     def close(self) -> None:
         """Nobody waits for the server any more."""

@@ -70,11 +70,11 @@ class PgLease:
         self._error: LogError | None = None
         self._over = threading.Event()
         self._pid = os.getpid()
-        self._connection = direct.run(partial(self._take, takeover, log), keep=True)
+        self._connection = direct.own(partial(self._take, takeover, log))
         self._thread = threading.Thread(target=self._renew_on, name="logline-lease", daemon=True)
         self._thread.start()
 
-    def _take(self, takeover: bool, log: str, connection: Connection[Any]) -> Connection[Any]:
+    def _take(self, takeover: bool, log: str, connection: Connection[Any]) -> None:
         with connection.transaction():
             connection.execute("set local lock_timeout = 10000")
             connection.execute("lock table lease in share row exclusive mode")
@@ -88,7 +88,6 @@ class PgLease:
                 "values (%s, %s, %s, %s, now(), now() + make_interval(secs => %s))",
                 (self.run, os.getpid(), host_id(), self._key, EXPIRES),
             )
-        return connection
 
     def held(self) -> bool:
         """Whether no other run has taken it. LogError if there is no such log any more."""

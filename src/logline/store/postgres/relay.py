@@ -43,6 +43,8 @@ TRY = 2.0
 """Seconds between two tries to become the host's relay."""
 MOST = 7000
 """Bytes of a NOTIFY."""
+CROWDED = 0.7
+"""The share of the server's connections from which on they are scarce."""
 _RELAY = BoxName("@relay")
 
 
@@ -56,6 +58,8 @@ class HostBells:
         self._channel = f"logline_{log_id}"
         self._others = self._folder / "others"
         """There while other hosts use the log."""
+        self._crowded = self._folder / "crowded"
+        """There while the server is short of connections."""
         self._relay: _Relay | None = None
         self._lock = threading.Lock()
 
@@ -66,6 +70,10 @@ class HostBells:
             self._notify_by_hand(whom)
         elif self._others.exists():
             self._bells.send(_RELAY, whom.encode())
+
+    def crowded(self) -> bool:
+        """Whether the server is short of connections, as this host's relay sees it."""
+        return self._crowded.exists()
 
     def listen(self, whom: BellName, heard: Callable[[], None]) -> Callable[[], None]:
         """Calls `heard` on a thread of its own when the bell rings; returns a function that ends this."""
@@ -152,7 +160,8 @@ class _Relay:
                     wait = min(wait * 2, 2.0)
                 except LogError:
                     self._over.wait(2.0)
-        (self._folder / "others").unlink(missing_ok=True)
+        self._flag("others", on=False)
+        self._flag("crowded", on=False)
 
     def _serve(self, connection: Connection[Any], rung: BellSocket) -> None:
         beat, waiting = 0.0, set[str]()
@@ -186,11 +195,21 @@ class _Relay:
                 "select exists (select from hosts where host <> %s and seen > now() - make_interval(secs => %s))",
                 (host_id(), GONE),
             )
-            row = found.fetchone()
-        if row is not None and row[0]:
-            (self._folder / "others").touch(mode=0o600)
+            taken = connection.execute(
+                "select count(*) > current_setting('max_connections')::int * %s from pg_stat_activity "
+                "where backend_type = 'client backend'",
+                (CROWDED,),
+            )
+            others, crowded = found.fetchone(), taken.fetchone()
+        self._flag("others", on=others is not None and others[0])
+        self._flag("crowded", on=crowded is not None and crowded[0])
+
+    def _flag(self, name: str, *, on: bool) -> None:
+        """A file that processes of this host look for: that costs them no round trip."""
+        if on:
+            (self._folder / name).touch(mode=0o600)
         else:
-            (self._folder / "others").unlink(missing_ok=True)
+            (self._folder / name).unlink(missing_ok=True)
 
     def _notify(self, connection: Connection[Any], names: set[str]) -> None:
         self._last = time.monotonic()

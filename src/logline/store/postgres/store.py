@@ -42,8 +42,8 @@ class NoLog(LogError):
 class PgMailbox:
     """Messages as rows. Senders to one box take turns, so that a number is seen before the next one."""
 
-    def __init__(self, soft: Connections, box: str, ring: Callable[[], None]) -> None:
-        self._soft = soft
+    def __init__(self, connections: Connections, box: str, ring: Callable[[], None]) -> None:
+        self._connections = connections
         self._box = box
         self._ring = ring
         self._seen = 0
@@ -59,43 +59,43 @@ class PgMailbox:
                 )
                 connection.execute("insert into mail (box, message) values (%s, %s)", (self._box, message))
 
-        self._soft.run(work)
+        self._connections.run(work)
         self._ring()
 
     def receive(self) -> list[bytes]:
         """Returns what this object has not seen."""
         query = "select number, message from mail where box = %s and number > %s order by number"
-        rows = self._soft.run(lambda c: c.execute(query, (self._box, self._seen), binary=True).fetchall())
+        rows = self._connections.run(lambda c: c.execute(query, (self._box, self._seen), binary=True).fetchall())
         if rows:
             self._seen = rows[-1][0]
         return [bytes(message) for _, message in rows]
 
     def drop(self) -> None:
         """Deletes the messages; numbers go on."""
-        self._soft.run(lambda c: c.execute("delete from mail where box = %s", (self._box,)))
+        self._connections.quickly("delete from mail where box = %s", (self._box,))
 
 
 class PgCrashHint:
     """A row that is written in place, without waiting for the disk."""
 
-    def __init__(self, soft: Connections, instance: InstanceName) -> None:
-        self._soft = soft
+    def __init__(self, connections: Connections, instance: InstanceName) -> None:
+        self._connections = connections
         self._instance = instance
 
     def write(self, text: str) -> None:
         """Replaces what was there."""
         query = "insert into hints values (%s, %s) on conflict (instance) do update set hint = excluded.hint"
-        self._soft.run(lambda c: c.execute(query, (self._instance, escape(text))))
+        self._connections.quickly(query, (self._instance, escape(text)))
 
     def read(self) -> str:
         """The text that was written last; empty if there is none."""
         query = "select hint from hints where instance = %s"
-        found = self._soft.run(lambda c: c.execute(query, (self._instance,)).fetchone())
+        found = self._connections.run(lambda c: c.execute(query, (self._instance,)).fetchone())
         return "" if found is None else unescape(found[0])
 
     def drop(self) -> None:
         """Removes the hint, if there is one."""
-        self._soft.run(lambda c: c.execute("delete from hints where instance = %s", (self._instance,)))
+        self._connections.quickly("delete from hints where instance = %s", (self._instance,))
 
     def close(self) -> None:
         """Does nothing: a hint holds no connection."""
@@ -108,8 +108,6 @@ class PgStore:
         self.address = address
         made = partial(Connections, schema=address.log)
         self._commits = made(address.dsn, prepare=address.prepares)
-        self._soft = made(address.dsn, prepare=address.prepares, settings={"synchronous_commit": "off"})
-        """For what need not survive the loss of the server: statuses, mail, hints."""
         self._direct = made(address.direct, prepare=False)
         """Past a pooler: for what belongs to a session."""
         self._closed = False
@@ -125,6 +123,7 @@ class PgStore:
         self.traits = StoreTraits("hosts", frozenset({"claim", "commit", "read"}))
         self.fresh = HandOver()
         self._bells = HostBells(self.log_id, self._direct)
+        self._commits.crowded = self._bells.crowded
         self._numbers: dict[InstanceName, int] = {}
         self._readers: dict[InstanceName, PgReader] = {}
         self._leases: list[PgLease] = []
@@ -203,11 +202,11 @@ class PgStore:
 
     def mail(self, box: str) -> PgMailbox:
         """The box of that name."""
-        return PgMailbox(self._soft, box, lambda: self.ring(BoxName(box)))
+        return PgMailbox(self._commits, box, lambda: self.ring(BoxName(box)))
 
     def crash_hint(self, instance: InstanceName) -> PgCrashHint:
         """The crash hint of that instance."""
-        return PgCrashHint(self._soft, instance)
+        return PgCrashHint(self._commits, instance)
 
     def lease(self, run: str, *, takeover: bool = False) -> PgLease:
         """Takes the lease; raises LogInUse if another run holds it and there is no `takeover`."""
@@ -240,11 +239,11 @@ class PgStore:
             "insert into statuses (name, status) values (%s, %s) "
             "on conflict (name) do update set status = excluded.status, at = now()"
         )
-        self._soft.run(lambda c: c.execute(query, (name, status)))
+        self._commits.quickly(query, (name, status))
 
     def statuses(self) -> Mapping[str, bytes]:
         """The newest status of each name."""
-        rows = self._soft.run(lambda c: c.execute("select name, status from statuses", binary=True).fetchall())
+        rows = self._commits.run(lambda c: c.execute("select name, status from statuses", binary=True).fetchall())
         return {name: bytes(status) for name, status in rows}
 
     def close(self) -> None:
@@ -253,5 +252,5 @@ class PgStore:
             return
         self._closed = True
         self._bells.close()
-        for connections in (self._commits, self._soft, self._direct):
+        for connections in (self._commits, self._direct):
             connections.close()
