@@ -56,6 +56,11 @@ class Server:
             for statement in statements:
                 db.execute(statement.encode())
 
+    @property
+    def dsn(self) -> str:
+        """Its address."""
+        return str(self._server.get_uri())
+
     def database(self) -> Database:
         """A fresh schema."""
         schema = f"t{uuid4().hex[:12]}"

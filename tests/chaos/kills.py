@@ -29,7 +29,11 @@ from typing import Any
 
 from tests.chaos.shapes import SHAPES, result
 from tests.chaos.striking import Plan, save, send
+from tests.postgres import server
 from tests.waiting import PATIENCE
+
+from logline.store.address import find_store
+from logline.store.postgres.host import meeting_folder
 
 ROOT = Path(__file__).parents[2]
 MARK = "LOGLINE_KILLS"
@@ -39,11 +43,12 @@ class Wrong(AssertionError):
     """A run that is not as it must be."""
 
 
-def plan_of(seed: int, number: int, rounds: int, lives: int) -> Plan:
-    """Shapes take turns, both durabilities too. One driver of each run is killed, or taken over."""
+def plan_of(seed: int, number: int, rounds: int, lives: int, log: str = "") -> Plan:
+    """Shapes take turns, both durabilities too. One driver of each run is killed, or taken over. `log`: the DSN of a
+    server, if the log is to be there."""
     shape = list(SHAPES)[number % len(SHAPES)]
     durability = ("process", "disk")[number // len(SHAPES) % 2]
-    return Plan(f"{seed}/{number}", shape, durability, rounds, lives, drivers=1)
+    return Plan(f"{seed}/{number}", shape, durability, rounds, lives, drivers=1, log=log)
 
 
 @cache
@@ -124,7 +129,7 @@ def run(folder: Path, plan: Plan) -> Counter[str]:
                 break
         if driver.returncode != 0 or not (folder / "stdout").read_text().endswith("finished\n"):
             raise Wrong(f"the last driver ended with {driver.returncode}")
-        nothing_left(folder)
+        nothing_left(folder, plan)
         if result(plan.shape, folder) != expected(plan.shape, plan.events):
             raise Wrong("the result is not that of a run without failure")
     finally:
@@ -134,7 +139,7 @@ def run(folder: Path, plan: Plan) -> Counter[str]:
     return tally(folder, killed_drivers)
 
 
-def nothing_left(folder: Path) -> None:
+def nothing_left(folder: Path, plan: Plan) -> None:
     """No process, no socket, no file that was written aside, no lease."""
     until = time.monotonic() + PATIENCE
     while left := processes(folder):
@@ -142,10 +147,17 @@ def nothing_left(folder: Path) -> None:
         if time.monotonic() > until:
             raise Wrong(f"processes are left: {left}")
         time.sleep(0.01)
-    log = folder / "log"
-    found = [*(log / "bells").iterdir(), *log.glob("lease.*"), *log.rglob(".*"), *(folder / "files").glob(".*")]
+    found: list[Any] = list((folder / "files").glob(".*"))
+    if plan.log:
+        store = find_store(plan.url(folder))
+        assert store is not None
+        found += [*(meeting_folder(store.log_id) / "bells").iterdir(), *filter(None, [store.running()])]
+        store.close()
+    else:
+        log = folder / "log"
+        found += [*(log / "bells").iterdir(), *log.glob("lease.*"), *log.rglob(".*")]
     if found:
-        raise Wrong(f"files are left: {found}")
+        raise Wrong(f"something is left: {found}")
 
 
 def processes(folder: Path) -> list[int]:
@@ -190,7 +202,9 @@ def total(kills: Counter[str]) -> int:
     return sum(count for kind, count in kills.items() if not kind.startswith("("))
 
 
-def campaign(seed: int, number: int, wanted: int, resume: Path | None, rounds: int, lives: int) -> None:
+def campaign(
+    seed: int, number: int, wanted: int, resume: Path | None, rounds: int, lives: int, log: str = ""
+) -> None:
     """Run after run, from `number` on, until enough processes were killed."""
     kills: Counter[str] = Counter()
     if resume is not None and resume.exists():
@@ -200,7 +214,7 @@ def campaign(seed: int, number: int, wanted: int, resume: Path | None, rounds: i
     while total(kills) < wanted:
         folder = Path(tempfile.mkdtemp(prefix="logline-kills-"))
         try:
-            found = run(folder, plan_of(seed, number, rounds, lives))
+            found = run(folder, plan_of(seed, number, rounds, lives, log))
         except BaseException:
             again = f"--seed {seed} --run {number} --rounds {rounds} --lives {lives}"
             print(f"run {number} failed, see {folder}; once more: {again}", flush=True)
@@ -226,12 +240,14 @@ def main() -> None:
     parser.add_argument("--resume", type=Path, default=None, help="keep the tally in a file, and go on there")
     parser.add_argument("--rounds", type=int, default=12, help="strikes in each run")
     parser.add_argument("--lives", type=int, default=8, help="lives of each operator that die at armed points")
+    parser.add_argument("--postgres", action="store_true", help="with logs in a PostgreSQL of its own")
     given = parser.parse_args()
+    log = server().dsn if given.postgres else ""
     seed = Random().randrange(1 << 32) if given.seed is None else given.seed
     if given.run is not None:
-        campaign(seed, given.run, 1, None, given.rounds, given.lives)
+        campaign(seed, given.run, 1, None, given.rounds, given.lives, log)
     else:
-        campaign(seed, 0, given.kills, given.resume, given.rounds, given.lives)
+        campaign(seed, 0, given.kills, given.resume, given.rounds, given.lives, log)
 
 
 if __name__ == "__main__":

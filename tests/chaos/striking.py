@@ -75,9 +75,19 @@ class Plan:
     drivers: int
     """How many drivers are killed or taken over."""
 
+    log: str = ""
+    """The DSN of the server that has the log; empty: it is in the run's folder."""
+
     @property
     def events(self) -> int:
         return self.rounds * CHUNK
+
+    def url(self, folder: Path) -> str:
+        """The address of the log."""
+        if not self.log:
+            return f"lmdb:{folder / 'log'}"
+        name = "".join(c if c.isalnum() else "_" for c in str(folder).lower())[-40:]
+        return f"{self.log}&log=k_{name}"
 
     def armed(self, operators: list[str], life: int) -> str:
         """The points of the workers under the driver number `life`."""
@@ -222,7 +232,8 @@ def main() -> None:
     first = 1 + max((line["round"] for line in known if "round" in line), default=-1)
     pipeline = SHAPES[plan.shape](folder, plan.events)
     os.environ["LOGLINE_FAULT"] = plan.armed(list(pipeline.graph().nodes), life)
-    run = pipeline.start(f"lmdb:{folder / 'log'}", engine="processes", durability=plan.durability, takeover=takeover)
+    settings: Any = {} if plan.log else {"durability": plan.durability}
+    run = pipeline.start(plan.url(folder), engine="processes", takeover=takeover, **settings)
     engine: Any = run._engine
     supervisor.BEGIN = BEGIN
     supervisor.LONGEST = 1

@@ -112,8 +112,8 @@ class Run:
         lease = engine.lease
         if engine.phase == "stopped" and engine.error is None and lease is not None and not lease.held():
             self._taken_over = TakenOver(
-                f"pipeline {self._graph.name!r}: another run has taken the log {shown(self.log.url)} over, and goes on "
-                "with it; this one ended"
+                f"pipeline {self._graph.name!r}: another run has taken the log {shown(self.log.url)} over, and goes "
+                "on with it; this one ended"
             )
 
     def __enter__(self) -> Run:

@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -62,8 +63,10 @@ def holder(connections: Connections) -> Holder | None:
 class PgLease:
     """A lease, with the thread that renews it."""
 
-    def __init__(self, direct: Connections, run: str, *, takeover: bool, log: str) -> None:
+    def __init__(self, direct: Connections, run: str, *, takeover: bool, log: str, clear: Callable[[], None]) -> None:
+        """`clear` removes what killed processes have left on this host, when the lease is taken and given up."""
         self.run = run
+        self._clear = clear
         self._direct = direct
         self._key = secrets.randbits(62)
         self._held = True
@@ -71,6 +74,7 @@ class PgLease:
         self._over = threading.Event()
         self._pid = os.getpid()
         self._connection = direct.own(partial(self._take, takeover, log))
+        clear()
         self._thread = threading.Thread(target=self._renew_on, name="logline-lease", daemon=True)
         self._thread.start()
 
@@ -114,6 +118,7 @@ class PgLease:
         except LogError as error:  # it expires
             logger.warning("the lease could not be given up: %s", error)
         finally:
+            self._clear()
             with contextlib.suppress(psycopg.Error):
                 self._connection.close()
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from logline.errors import LogError
 from logline.names import BellName, BoxName, LogId
-from logline.store.bells import Bells, BellSocket
+from logline.store.bells import Bells, BellSocket, clear
 from logline.store.descriptors import disown, own
 from logline.store.postgres.connections import Connections
 from logline.store.postgres.host import host_id, meeting_folder
@@ -84,6 +84,10 @@ class HostBells:
         """A bell for a loop that waits for it without a thread."""
         self._begin()
         return self._bells.bell(whom)
+
+    def clear(self) -> None:
+        """Removes the bells of processes of this host that were killed."""
+        clear(self._folder / "bells")
 
     def _begin(self) -> None:
         with self._lock:

@@ -210,7 +210,7 @@ class PgStore:
 
     def lease(self, run: str, *, takeover: bool = False) -> PgLease:
         """Takes the lease; raises LogInUse if another run holds it and there is no `takeover`."""
-        taken = PgLease(self._direct, run, takeover=takeover, log=repr(self.address))
+        taken = PgLease(self._direct, run, takeover=takeover, log=repr(self.address), clear=self._bells.clear)
         for old in self._leases:
             old.lose()
         self._leases = [taken]
