@@ -55,9 +55,9 @@ class Bells:
             listener.calls.append(heard)
         return lambda: self._unlisten(instance, heard)
 
-    def bell(self, instance: BellName) -> BellSocket:
-        """A bell for a loop that waits for it beside other things."""
-        return BellSocket(self._path(instance))
+    def bell(self, instance: BellName, closed: Callable[[], None] | None = None) -> BellSocket:
+        """A bell for a loop that waits for it beside other things. `closed` is called when that has closed it."""
+        return BellSocket(self._path(instance), closed)
 
     def _unlisten(self, instance: BellName, heard: Callable[[], None]) -> None:
         with self._lock:
@@ -98,8 +98,9 @@ def clear(folder: Path) -> None:
 class BellSocket:
     """The receiving end. Nobody else is heard under this path while it is the last that was bound to it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, closed: Callable[[], None] | None = None) -> None:
         self._path = path
+        self._closed = closed
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         own(self._socket.fileno())
@@ -145,6 +146,8 @@ class BellSocket:
                 os.unlink(self._path)
         disown(self._socket.fileno())
         self._socket.close()
+        if self._closed is not None:
+            self._closed()
 
 
 class _Listener:

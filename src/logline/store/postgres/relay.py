@@ -61,6 +61,8 @@ class HostBells:
         self._crowded = self._folder / "crowded"
         """There while the server is short of connections."""
         self._relay: _Relay | None = None
+        """There while somebody in this process listens."""
+        self._listeners = 0
         self._lock = threading.Lock()
 
     def ring(self, whom: BellName) -> None:
@@ -78,12 +80,18 @@ class HostBells:
     def listen(self, whom: BellName, heard: Callable[[], None]) -> Callable[[], None]:
         """Calls `heard` on a thread of its own when the bell rings; returns a function that ends this."""
         self._begin()
-        return self._bells.listen(whom, heard)
+        unlisten = self._bells.listen(whom, heard)
+
+        def stop() -> None:
+            unlisten()
+            self._end()
+
+        return stop
 
     def bell(self, whom: BellName) -> BellSocket:
         """A bell for a loop that waits for it without a thread."""
         self._begin()
-        return self._bells.bell(whom)
+        return self._bells.bell(whom, self._end)
 
     def clear(self) -> None:
         """Removes the bells of processes of this host that were killed."""
@@ -91,8 +99,20 @@ class HostBells:
 
     def _begin(self) -> None:
         with self._lock:
+            self._listeners += 1
             if self._relay is None:
                 self._relay = _Relay(self._folder, self._bells, self._direct, self._channel)
+
+    def _end(self) -> None:
+        with self._lock:
+            self._listeners -= 1
+            if self._listeners <= 0:
+                self._stop()
+
+    def _stop(self) -> None:
+        if self._relay is not None:
+            self._relay.stop()
+            self._relay = None
 
     def _notify_by_hand(self, whom: BellName) -> None:
         """Nobody on this host runs the pipeline: a command from elsewhere."""
@@ -104,9 +124,7 @@ class HostBells:
     def close(self) -> None:
         """Ends all listening."""
         with self._lock:
-            if self._relay is not None:
-                self._relay.stop()
-                self._relay = None
+            self._stop()
         self._bells.close()
 
 
