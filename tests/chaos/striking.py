@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import psycopg
 from tests.chaos.shapes import SHAPES
 
 import logline as ll
@@ -29,6 +30,8 @@ from logline.runtime.control import supervisor
 
 STRIKES = {"one": 5, "several": 3, "all": 2, "pause": 2, "zombie": 2, "silent": 0.5}
 """How often each is drawn, against the others, where the driver goes on."""
+SERVER_STRIKES = {"sessions": 3}
+"""The same where the log is in PostgreSQL: the server ends all its sessions, as when it is restarted."""
 DRIVER_STRIKES = {"driver": 3, "everything": 2, "takeover": 2}
 CHUNK = 20
 """Events that a round lets in."""
@@ -106,7 +109,8 @@ class Plan:
     def strikes(self) -> list[str]:
         """One for each round. The driver's own ends are spread over the run."""
         rnd = Random(f"{self.seed}/strikes")
-        found = rnd.choices(list(STRIKES), weights=list(STRIKES.values()), k=self.rounds)
+        drawn = STRIKES | SERVER_STRIKES if self.log else STRIKES
+        found = rnd.choices(list(drawn), weights=list(drawn.values()), k=self.rounds)
         for at in rnd.sample(range(self.rounds), k=min(self.drivers, self.rounds)):
             found[at] = rnd.choices(list(DRIVER_STRIKES), weights=list(DRIVER_STRIKES.values()))[0]
         return found
@@ -178,6 +182,10 @@ class Striker:
 
     def strike(self, at: int, kind: str) -> None:
         rnd = self.rnd
+        if kind == "sessions":
+            self.note(round=at, kind=kind, pids=[])
+            end_sessions(self.plan.log)
+            return
         count = {"one": 1, "pause": 1, "zombie": 1, "silent": 1, "several": rnd.randint(2, 3)}.get(
             kind, len(self.names)
         )
@@ -204,6 +212,11 @@ class Striker:
             declare_dead(self.run, names[0])
             time.sleep(rnd.choice((0.0, 0.3, 0.8)))  # it wakes up before or after the next life has claimed
             send(pids, signal.SIGCONT)
+
+
+def end_sessions(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as db:
+        db.execute("select pg_terminate_backend(pid) from pg_stat_activity where pid <> pg_backend_pid()")
 
 
 def declare_dead(run: ll.Run, name: str) -> None:

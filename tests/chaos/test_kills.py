@@ -9,6 +9,7 @@ from random import SystemRandom
 import pytest
 from tests.chaos.kills import plan_of, run, total
 from tests.chaos.shapes import SHAPES
+from tests.postgres import Database
 
 KILLS = 100
 ROUNDS, LIVES = 40, 25
@@ -29,3 +30,16 @@ def test_what_is_left_after_kills(number: int, shape: str, tmp_path: Path) -> No
         kills.update(run(folder, plan))
         print(dict(kills))
         number += len(SHAPES)
+
+
+def test_what_is_left_after_kills_with_a_log_in_postgres(postgres: Database, tmp_path: Path) -> None:
+    """The same, and the server ends its sessions now and then."""
+    seed = SystemRandom().randrange(1 << 32)
+    number, kills = SystemRandom().randrange(len(SHAPES)), Counter[str]()
+    while total(kills) < KILLS // 2:
+        print(f"python -m tests.chaos.kills --postgres --seed {seed} --run {number} --rounds 12 --lives 8")
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        kills.update(run(folder, plan_of(seed, number, 12, 8, postgres.bare)))
+        print(dict(kills))
+        number += 1

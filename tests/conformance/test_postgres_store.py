@@ -7,10 +7,12 @@ import pytest
 from hypothesis import settings
 from tests.postgres import Database, fresh
 
+from logline.store.postgres import events
 from logline.store.postgres.address import parse_address
 from logline.store.postgres.store import PgStore
 from logline.store.seam import Store
 from logline.testing.conformance import StoreConformance
+from logline.testing.conformance.base import OpenLog
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +32,8 @@ class TestPostgresStore(StoreConformance):
     def make_store(self, location: Path) -> Store:
         name = "t_" + "".join(c if c.isalnum() else "_" for c in str(location).lower())[-40:]
         return PgStore(parse_address(f"{self.server}&log={name}"))
+
+    def test_random_steps_with_small_segments(self, open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Segments that are full after a few events: runs move, and tables are truncated."""
+        monkeypatch.setattr(events, "FULL", 3_000)
+        self.test_random_steps_lives_and_restarts(open_log)
