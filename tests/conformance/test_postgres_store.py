@@ -9,6 +9,7 @@ from tests.postgres import Database, fresh
 
 from logline.store.postgres import events
 from logline.store.postgres.address import parse_address
+from logline.store.postgres.spread import SpreadStore
 from logline.store.postgres.store import PgStore
 from logline.store.seam import Store
 from logline.testing.conformance import StoreConformance
@@ -37,3 +38,14 @@ class TestPostgresStore(StoreConformance):
         """Segments that are full after a few events: runs move, and tables are truncated."""
         monkeypatch.setattr(events, "FULL", 3_000)
         self.test_random_steps_lives_and_restarts(open_log)
+
+
+class TestSpreadStore(TestPostgresStore):
+    """The same with journals on two servers, which are two databases of one here."""
+
+    examples = settings(StoreConformance.examples, max_examples=8)
+
+    def make_store(self, location: Path) -> Store:
+        name = "s_" + "".join(c if c.isalnum() else "_" for c in str(location).lower())[-38:]
+        addresses = [parse_address(f"{self.server}&log={name}_{at}") for at in (1, 2)]
+        return SpreadStore(addresses)

@@ -2,7 +2,8 @@
 
     memory:NAME                                     in this process
     lmdb:PATH                                       in a folder of this host
-    postgresql://user@host/database?log=NAME        in PostgreSQL, for processes of any host
+    postgresql://user@host/database?log=NAME        in PostgreSQL, for processes of any host; several, with spaces
+                                                    in between: spread over these servers
     env:NAME                                        what that environment variable says, here and in every worker
 
 An address may hold a password, so no message repeats more of it than its kind. `env:NAME` travels as it is.
@@ -39,7 +40,7 @@ def shown(url: str) -> str:
         return url
     from logline.store.postgres.address import parse_address
 
-    return repr(parse_address(url))[1:-1]
+    return " ".join(repr(parse_address(one))[1:-1] for one in url.split())
 
 
 def check_address(log: object) -> None:
@@ -69,9 +70,11 @@ def _in_postgres(url: str, *, create: bool) -> Store:
 
     check_installed("a log in PostgreSQL")
     from logline.store.postgres.address import parse_address
+    from logline.store.postgres.spread import SpreadStore
     from logline.store.postgres.store import PgStore
 
-    return PgStore(parse_address(url), create=create)
+    addresses = [parse_address(one) for one in url.split()]
+    return PgStore(addresses[0], create=create) if len(addresses) == 1 else SpreadStore(addresses, create=create)
 
 
 def find_store(url: str) -> Store | None:
@@ -146,7 +149,7 @@ def no_log(url: str) -> LogError:
     if kind == "postgresql":
         from logline.store.postgres.address import parse_address
 
-        address = parse_address(place)
+        address = parse_address(place.split()[0])
         return LogError(
             f"there is no log {address.log!r} in {address.dsn!r}: check the address and its ?log=, or run a pipeline "
             "on it first"

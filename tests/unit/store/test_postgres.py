@@ -19,12 +19,14 @@ from tests.waiting import PATIENCE, until
 from logline.engine.events import Collection
 from logline.engine.step import Step
 from logline.errors import Fenced, LogError, LogInUse
+from logline.graph.record import GraphRecord
 from logline.names import OUT, BoxName, InstanceName, Ssn
 from logline.store.address import find_store, open_store, shown
 from logline.store.postgres import connections, events, journal, lease
 from logline.store.postgres.address import parse_address
 from logline.store.postgres.connections import Connections
 from logline.store.postgres.store import PgStore
+from logline.store.seam import Meta
 from logline.testing.conformance.model import Scribe, batch, row
 
 HOURLY = InstanceName("hourly")
@@ -299,3 +301,24 @@ def test_a_bell_is_heard_on_another_host(store: PgStore, address: str, tmp_path:
             threading.Event().wait(0.05)
         stop()
     assert other.returncode == 0
+
+
+# ---- several servers --------------------------------------------------------------------------------------------
+
+
+def test_the_servers_of_a_log_are_part_of_it(address: str) -> None:
+    one, two = f"{address}_1", f"{address}_2"
+    opened = open_store(f"{one} {two}")
+    for name in ("orders", "hourly", "store"):
+        put(Scribe(opened, InstanceName(name)), 1)
+    on_each = [len(part.instances()) for part in opened._parts]  # type: ignore[attr-defined]
+    assert sorted(on_each) == [1, 2]
+    opened.set_meta(Meta("sales", GraphRecord(pipeline="sales", operators={}, connections=(), scopes=())))
+    opened.close()
+    again = find_store(f"{one} {two}")
+    assert again is not None
+    assert list(again.instances()) == ["hourly", "orders", "store"]
+    again.close()
+    for wrong in (one, f"{two} {one}", f"{one} {address}_3", f"{one} {two} {address}_3"):
+        with pytest.raises(LogError, match=r"name all its servers|there is no log"):
+            open_store(wrong)

@@ -14,7 +14,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logline.errors import LogError
 from logline.store.encoding import FORMAT
@@ -59,57 +59,77 @@ def _table(table: Table[Any]) -> str:
     return f"create table {shape.name} ({', '.join(columns)}, primary key ({key})){room}"
 
 
-def _create(log_id: str) -> Iterator[str]:
+def _create(log_id: str, place: tuple[int, int]) -> Iterator[str]:
     yield from _TABLES.read_text().rstrip().removesuffix(";").split(";\n\n")
-    yield f"insert into about (format, layout, log_id) values ({FORMAT}, {LAYOUT}, '{log_id}')"
+    yield (
+        "insert into about (format, layout, log_id, server, servers) "
+        f"values ({FORMAT}, {LAYOUT}, '{log_id}', {place[0]}, {place[1]})"
+    )
     for table in BY_NAME.values():
         if table is not JOURNAL:
             yield _table(table)
 
 
-def prepare(connection: Connection[Any], schema: str, *, create: bool) -> str | None:
+def prepare(
+    connection: Connection[Any], schema: str, *, create: bool, place: tuple[int, int], log_id: str | None
+) -> str | None:
     """Makes the log's tables if there are none, brings older ones up to date, and returns the log id. None if there
-    is no log and none is to be made."""
+    is no log and none is to be made. `place` and `log_id`: see `PgStore`."""
     known = _about(connection, schema)
     if known is None and not create:
         return None
-    if known is None or known[1] != LAYOUT:
+    if known is None or known.layout != LAYOUT:
         with connection.transaction():
             connection.execute("set local lock_timeout = 0")  # another process may be making it
             connection.execute("select pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK, schema))
             known = _about(connection, schema)
             if known is None:
-                _make(connection, schema)
+                _make(connection, schema, log_id or uuid.uuid4().hex[:12], place)
                 known = _about(connection, schema)
                 assert known is not None
-            elif known[1] < LAYOUT:
-                _migrate(connection, known[1])
-    format_, layout, log_id = known
-    if format_ != FORMAT or layout > LAYOUT:
+            elif known.layout < LAYOUT:
+                _migrate(connection, known.layout)
+    if known.format != FORMAT or known.layout > LAYOUT:
         raise LogError(
-            f"the log {schema!r} has format {format_}.{layout}, this version of Logline reads {FORMAT}.{LAYOUT}: "
-            "finish the run with the version that began it, or begin with a fresh log"
+            f"the log {schema!r} has format {known.format}.{known.layout}, this version of Logline reads "
+            f"{FORMAT}.{LAYOUT}: finish the run with the version that began it, or begin with a fresh log"
         )
-    return log_id
+    if (known.server, known.servers) != place or log_id not in (None, known.log_id):
+        raise LogError(
+            f"the log {schema!r} is part {known.server} of {known.servers} of log {known.log_id}, and the address "
+            f"has it as part {place[0]} of {place[1]}{f' of log {log_id}' if log_id else ''}: name all its servers, "
+            "in the order in which it was made"
+        )
+    return known.log_id
 
 
-def _about(connection: Connection[Any], schema: str) -> tuple[int, int, str] | None:
+class About(NamedTuple):
+    """What a log is."""
+
+    format: int
+    layout: int
+    log_id: str
+    server: int
+    servers: int
+
+
+def _about(connection: Connection[Any], schema: str) -> About | None:
     (there,) = connection.execute("select to_regclass(%s)", (f'"{schema}".about',)).fetchone() or (None,)
     if there is None:
         return None
-    found = connection.execute("select format, layout, log_id from about").fetchone()
+    found = connection.execute("select format, layout, log_id, server, servers from about").fetchone()
     if found is None:
         raise LogError(f"the log {schema!r} is damaged: its table 'about' is empty")
-    return found[0], found[1], found[2]
+    return About(*found)
 
 
-def _make(connection: Connection[Any], schema: str) -> None:
+def _make(connection: Connection[Any], schema: str, log_id: str, place: tuple[int, int]) -> None:
     (there,) = connection.execute(
         "select exists (select from pg_namespace where nspname = %s)", (schema,)
     ).fetchone() or (False,)
     if not there:
         connection.execute(f'create schema "{schema}"'.encode())
-    for statement in _create(uuid.uuid4().hex[:12]):
+    for statement in _create(log_id, place):
         connection.execute(statement.encode())
 
 

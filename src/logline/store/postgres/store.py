@@ -104,7 +104,15 @@ class PgCrashHint:
 class PgStore:
     """All journals of one pipeline, in one schema."""
 
-    def __init__(self, address: PgAddress, *, create: bool = True) -> None:
+    def __init__(
+        self,
+        address: PgAddress,
+        *,
+        create: bool = True,
+        place: tuple[int, int] = (1, 1),
+        log_id: LogId | None = None,
+    ) -> None:
+        """`place`: its number among the servers of a log, and how many there are; `log_id`: which log, if known."""
         self.address = address
         made = partial(Connections, schema=address.log)
         self._commits = made(address.dsn, prepare=address.prepares)
@@ -112,14 +120,16 @@ class PgStore:
         """Past a pooler: for what belongs to a session."""
         self._closed = False
         try:
-            log_id = self._commits.run(partial(prepare, schema=address.log, create=create), patience=OPENING)
+            made_id = self._commits.run(
+                partial(prepare, schema=address.log, create=create, place=place, log_id=log_id), patience=OPENING
+            )
         except BaseException:
             self._commits.close()
             raise
-        if log_id is None:
+        if made_id is None:
             self._commits.close()
             raise NoLog(f"there is no log {address.log!r} in {address.dsn!r}: run a pipeline on it first")
-        self.log_id = LogId(log_id)
+        self.log_id = LogId(made_id)
         self.traits = StoreTraits("hosts", frozenset({"claim", "commit", "read"}))
         self.fresh = HandOver()
         self._bells = HostBells(self.log_id, self._direct)
@@ -129,6 +139,8 @@ class PgStore:
         self._leases: list[PgLease] = []
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self.read_any: Callable[[InstanceName], PgReader] = self.read
+        """Reads a journal of the log, also one on another server."""
 
     # ---- journals -------------------------------------------------------------------------------------------
 
@@ -174,8 +186,11 @@ class PgStore:
         with self._lock:
             reader = self._readers.get(instance)
             if reader is None:
-                reader = self._readers[instance] = PgReader(self._commits, instance, self._number, self.read)
+                reader = self._readers[instance] = PgReader(self._commits, instance, self._number, self._read_any)
             return reader
+
+    def _read_any(self, instance: InstanceName) -> PgReader:
+        return self.read_any(instance)
 
     def instances(self) -> list[InstanceName]:
         """The instances that have a journal."""

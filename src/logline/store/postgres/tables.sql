@@ -5,6 +5,8 @@ create table about (
     format int not null,
     layout int not null,
     log_id text not null,
+    server int not null,
+    servers int not null,
     made timestamptz not null default now(),
     pipeline text,
     graph json
