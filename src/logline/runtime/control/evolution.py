@@ -264,7 +264,7 @@ class _Contents:
         return [str(opened.id) for image in self._images(operator) for opened in image.sets.values()]
 
     def errors(self, operator: OperatorId) -> int:
-        return sum(image.open_errors for image in self._images(operator))
+        return sum(image.unsettled_errors for image in self._images(operator))
 
     def sets_with(self, wire: Wire) -> list[str]:
         return [

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from logline.engine.clock import WATERMARK
 from logline.engine.codec import watermark_instant
-from logline.engine.error_resolution import on_its_way
+from logline.engine.error_resolution import on_their_way
 from logline.engine.events import Output
 from logline.errors import BadName, LogError
 from logline.graph.instances import InstanceNode, expand
@@ -62,11 +62,12 @@ def error_states(store: Store, operator: str | None = None, *, settled: bool = F
 
 def _of_instance(reader: Reader, instance: InstanceNode, settled: bool) -> Iterator[ErrorState]:
     image = reader.image()
+    retried = on_their_way(image, instance.name)
     for output in reader.pick(ERRORS, reader.stored(ERRORS)):
         outcome = image.resolved.get(output.ssn)
         if output.mark or outcome == "mark" or (outcome is not None and not settled):
             continue
-        state: State = outcome or ("being retried" if on_its_way(image, instance.name, output.ssn) else "waiting")
+        state: State = outcome or ("being retried" if output.ssn in retried else "waiting")
         yield ErrorState(event_name(instance.called, ERRORS, output.ssn), instance.operator, state, output)
 
 
