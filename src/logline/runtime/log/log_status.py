@@ -15,7 +15,7 @@ from logline.engine.spec import InstanceSpec, write_port
 from logline.graph.instances import expand
 from logline.graph.lineage_paths import kept_ports
 from logline.graph.record import GraphRecord, OperatorRecord, graph_of, whole_record
-from logline.names import BoxName, InstanceName, PortName
+from logline.names import BoxName, Called, InstanceName, PortName
 from logline.runtime.lives.instances import retain
 from logline.runtime.messages.notes import DRIVER_NOTES, DriverNote, read_note
 from logline.runtime.messages.wire import encode
@@ -107,6 +107,12 @@ def specs_of(record: GraphRecord) -> dict[InstanceName, InstanceSpec]:
             keep=frozenset(record.keep.get(operator, _all_ports(known))),
         )
     return found
+
+
+def names_in(record: GraphRecord) -> dict[InstanceName, Called]:
+    """What users call the instances of a log, those of operators that are gone among them (R14)."""
+    instances = expand(graph_of(whole_record(record))).instances
+    return {name: instance.called for name, instance in instances.items()}
 
 
 def _all_ports(known: OperatorRecord) -> tuple[PortName, ...]:
