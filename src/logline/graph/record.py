@@ -138,7 +138,7 @@ class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
     keep: Mapping[OperatorName, tuple[PortName, ...]] = {}
     """The ports whose events nobody may collect. An operator that is missing here keeps everything."""
     script: str | None = None
-    """The file that defines the pipeline, if it is one."""
+    """FILE[:NAME]: the file that defines the pipeline, if it is one, and the function there that makes it."""
     closed: tuple[Wire, ...] = ()
     """Connections that are gone."""
     former: Mapping[OperatorId, FormerRecord] = {}
@@ -153,6 +153,7 @@ def record_of(graph: Graph) -> GraphRecord:
     """What a log keeps of a graph; a run adds what only it knows."""
     return GraphRecord(
         pipeline=graph.name,
+        script=graph.script,
         operators={name: _operator(graph, node) for name, node in graph.nodes.items()},
         connections=graph.connections,
         scopes=tuple(
