@@ -145,6 +145,9 @@ class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Operators that are gone."""
     spans: Mapping[ChannelName, tuple[tuple[Ssn, Ssn | None], ...]] = {}
     """Of channels that have come or gone: after which event something was taken, and up to which; None: up to now."""
+    passed: Mapping[ChannelName, int] = {}
+    """Of channels that have come: how many events their senders had put out before, for others to take. The number of
+    one that came back leaves out what it had taken before, so that it may be negative."""
     versions: Mapping[OperatorId, tuple[VersionRecord, ...]] = {}
     """Which code made what, of each operator that is or was there; in the order of the starts."""
 

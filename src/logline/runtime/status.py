@@ -200,7 +200,7 @@ def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> Ope
         targets[str(target)] = TargetStatus(done, max(image.head(write_port(target)).last - done, 0))
     return replace(
         live,
-        taken=sum(at.ssn - at.marks for at in positions),
+        taken=max(sum(at.ssn - at.marks for at in positions) - spec.passed, 0),
         out=sum(last.values()),
         lag=lag_behind(store, spec.inputs, image.positions),
         open_sets=sum(opened.cause != "parked" for opened in image.sets.values()),

@@ -21,7 +21,7 @@ from logline.graph.model import Graph
 from logline.graph.record import ids_in, record_of
 from logline.names import InstanceName, OperatorName, PortName, instance_name
 from logline.runtime.control.engine import Engine
-from logline.runtime.control.evolution import admit, begin, close, fence, with_history, with_inheritance
+from logline.runtime.control.evolution import admit, begin, close, fence, with_counts, with_history, with_inheritance
 from logline.runtime.control.reopening import finish_reopening, in_order, take_back_ends
 from logline.runtime.control.run import Run
 from logline.runtime.control.settings import StartSettings, Until
@@ -84,7 +84,7 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
         store.set_meta(meta_of(store, graph, instances))
         close(store, graph)
         _sweep_former(store, instances)
-        instances = with_inheritance(store, instances)
+        instances = with_counts(store, with_inheritance(store, instances))
         if settings.takeover:
             for instance in store.instances():
                 store.ring(instance)  # an idle run would not look at its lease for a while

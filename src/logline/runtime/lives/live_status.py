@@ -36,7 +36,7 @@ def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatu
         answered, rows = _rows(driver, machine)
         known = replace(
             known,
-            taken=sum(at.ssn - at.marks for at in positions.values()),
+            taken=max(sum(at.ssn - at.marks for at in positions.values()) - spec.passed, 0),
             lag=lag_behind(store, spec.inputs, positions),
             in_flight=machine.in_flight,
             rows=rows,

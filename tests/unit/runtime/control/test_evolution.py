@@ -115,6 +115,21 @@ def test_what_is_put_before_a_window_takes_what_the_window_had_not(log: str) -> 
     assert log_status(last.log.store).operators["hourly"].taken == 2
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_inserted_operator_counts_what_it_has_taken_itself(log: str, ended: bool) -> None:
+    """Not what had passed before it was there; an end that was taken back is no event."""
+    rows = [(1, 9), (2, 9), (4, 10)]
+    run(sales(rows), log, close=ended)
+    rows += [(5000, 10), (8, 10)]
+    again = run(sales(rows, small), log)
+    for status in (again.status(), log_status(again.log.store)):
+        assert (status.operators["small"].taken, status.operators["small"].lag) == (2, 0)
+    rows += [(16, 11)]
+    last = run(sales(rows), log)  # it is taken out: what is behind it goes on counting where it was
+    for status in (last.status(), log_status(last.log.store)):
+        assert (status.operators["hourly"].taken, status.operators["hourly"].lag) == (3 + 1, 0)
+
+
 def test_what_is_taken_out_again_gives_its_place_back(log: str) -> None:
     rows = [(1, 9), (5000, 9), (4, 10)]
     run(sales(rows, small), log)
