@@ -180,7 +180,7 @@ def _operator(name: str, one: OperatorStatus) -> str:
     ]
     parts += [(one.progress, "{} answered"), (one.pending, "{} writes pending")]
     parts += [(one.restarts, "{} restarts"), (one.errors, "{} errors")]
-    parts += [(one.errors_retried, "{} errors being retried"), (one.waits, "waits: {}")]
+    parts += [(one.late, "{} late"), (one.errors_retried, "{} errors being retried"), (one.waits, "waits: {}")]
     return f"{name} " + (", ".join(text.format(n) for n, text in parts if n) or "nothing yet")
 
 

@@ -13,7 +13,7 @@ from logline.engine.operating import OperatorMachine
 from logline.engine.reading import SourceMachine
 from logline.engine.step import Step
 from logline.engine.writing import Writes
-from logline.names import ERRORS, Ssn, TargetName
+from logline.names import ERRORS, LATE, Ssn, TargetName
 from logline.runtime.lives.calls import SetCalls
 from logline.runtime.lives.driver import LifeDriver
 from logline.runtime.lives.life import Life
@@ -55,6 +55,7 @@ def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatu
         errors=max(machine.outbox.unsettled_errors - len(retried), 0),
         errors_retried=len(retried),
         errors_ever=last.get(ERRORS, 0),
+        late=last.get(LATE, 0),
         waits="; ".join(_waits(driver, machine)) if ending and not driver.quiet() else "",
     )
 

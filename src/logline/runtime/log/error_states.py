@@ -28,13 +28,12 @@ from logline.graph.model import ERRORS_SCHEMA
 from logline.graph.record import graph_of
 from logline.lineage.trace import trace
 from logline.lineage.view import LogView, name_of
-from logline.names import ERRORS, Called, OperatorName, PortName, event_name
+from logline.names import ERRORS, LATE, Called, OperatorName, event_name
 from logline.runtime.lives.dead_letters import rows_of
 from logline.store.seam import Reader, Store
 from logline.store.tables import record_in
 
 State = Literal["waiting", "being retried", "retried", "failed again", "dropped"]
-LATE = PortName("late")
 
 
 class ErrorState(NamedTuple):
