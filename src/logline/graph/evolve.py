@@ -18,7 +18,7 @@ import msgspec
 from logline.graph.model import Wire
 from logline.graph.record import Column, GraphRecord, OperatorRecord, ReadRecord, ids_in
 from logline.graph.rewiring import Beginning, Flow, plan, some, wires_of
-from logline.names import OperatorId, OperatorName, PortName, TargetName
+from logline.names import OperatorId, OperatorName, PortName, TargetName, generation_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +274,26 @@ def _compare_presence(
                     else ""
                 )
             )
+        elif known.kind == "source":
+            changes.accepted.append(f"source {name!r} was added" + _if_back(id_))
         else:
-            changes.accepted.append(f"{'source' if known.kind == 'source' else 'operator'} {name!r} was added")
+            changes.accepted.append(f"operator {name!r} was added")
     names = {name for name, _ in after.values()}
     for name, id_ in gone.items():
         if name not in names:
             kind = "source" if before[id_][1].kind == "source" else "operator"
             changes.accepted.append(f"{kind} {name!r} was removed: what it had not finished is not finished")
+
+
+def _if_back(id_: OperatorId) -> str:
+    """A source that was removed is another one when it comes back, of the next generation: the channels of the old
+    one are closed, and how far it was may be about something else of the same name."""
+    if generation_of(id_)[1] == 1:
+        return ""
+    return (
+        ". One of that name was removed before: it is read again from its beginning, and what came of the old one "
+        "stays, so that its rows come twice; if that is not wanted, let it read only what is new"
+    )
 
 
 def _text(columns: Collection[Column]) -> str:

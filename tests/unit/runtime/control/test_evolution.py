@@ -165,6 +165,25 @@ def test_a_source_joins_and_another_one_leaves(log: str) -> None:
     assert totals(run(sales(rows, other), log, close=True)) == [1, 204, 2308]
 
 
+def test_a_source_that_is_brought_back_is_read_again_and_check_says_so(log: str) -> None:
+    def store(**sources: Rows) -> ll.Pipeline:
+        p = ll.Pipeline("stores")
+        for name, rows in sources.items():
+            p.source(name, Growing(rows), rows=1).sink(f"of_{name}", ll.sinks.collect())
+        return p
+
+    a, b = [(1, 9)], [(2, 9)]
+    run(store(a=a, b=b), log)
+    run(store(a=a), log)
+    b.append((3, 9))
+    found = store(a=a, b=b).check(log).changes
+    assert found is not None and not found.refused
+    (told,) = [line for line in found.accepted if line.startswith("source 'b'")]
+    assert "One of that name was removed before: it is read again from its beginning" in told
+    assert "let it read only what is new" in told
+    assert totals(run(store(a=a, b=b), log), "of_b") == [2, 3]  # the sink is another one, too
+
+
 def test_an_operator_is_made_anew_from_what_the_log_has(log: str) -> None:
     rows = [(1, 9), (2, 9), (4, 10), (8, 11)]
     first = run(sales(rows), log)
