@@ -68,6 +68,7 @@ InsetId = Atom | tuple[Atom, ...]
 OUT = PortName("out")
 IN = PortName("in")
 ERRORS = PortName("errors")
+LATE = PortName("late")
 
 LONGEST = 64
 """Characters of a name: it is the name of files and sockets, and the kernel allows 108 bytes for a socket's path."""

@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 import pyarrow as pa
 
 from logline.errors import BadName, DefinitionError, GraphError, LoglineError, OptionError, SchemaError, a_kind
+from logline.graph.authored import place_of
 from logline.graph.connector import Sink, Source
 from logline.graph.drawing import draw_svg, draw_text
 from logline.graph.durations import keep as read_keep
@@ -300,10 +301,11 @@ class Pipeline:
         self._nodes: dict[OperatorName, Node] = {}
         self._connections: list[Connection] = []
         self._scopes: list[Scope] = []
+        self._script = place_of(sys._getframe(1))
 
     def graph(self) -> Graph:
         """The graph as it is now; for tools and tests."""
-        return Graph(self.name, dict(self._nodes), tuple(self._connections), tuple(self._scopes))
+        return Graph(self.name, dict(self._nodes), tuple(self._connections), tuple(self._scopes), script=self._script)
 
     # ---- building -------------------------------------------------------------------------------------
 

@@ -75,3 +75,21 @@ def test_open_errors_are_said_and_fail_the_command_on_request(tmp_path: Path) ->
     assert logline("errors", "log", "drop", error, cwd=tmp_path).returncode == 0
     ran = logline(*command, "--fail-on-errors", cwd=tmp_path)
     assert (ran.returncode, ran.stdout.split(":")[0]) == (0, "daily caught up"), ran.stderr
+
+
+RENAMED = DAILY.replace('"rows", ', '"orders", ').replace('"in")', '"in"), was="rows"')
+
+
+def test_gc_counts_events_and_calls_operators_as_the_user_does(tmp_path: Path) -> None:
+    """The end of a stream is no event, and an operator keeps its journal when it is renamed (R14)."""
+    daily(tmp_path)
+    run = ("run", "daily.py", "--log", "lmdb:log", "--engine", "inline")
+    assert logline(*run, "--until", "now", cwd=tmp_path).returncode == 0
+    (tmp_path / "daily.py").write_text(RENAMED)
+    put(tmp_path, "b", -2)
+    ended = logline(*run, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    head, *rows, held = logline("gc", "log", cwd=tmp_path).stdout.splitlines()
+    assert head.split() == ["operator", "collected", "kept"]
+    assert [row.split() for row in rows] == [["orders", "0", "1"], ["check", "0", "1"], ["store", "0", "0"]]
+    assert "1 open error holds" in held and "bytes of check: retry or drop" in held

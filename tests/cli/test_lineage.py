@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from tests.cli.harness import logline, write_sales
+from tests.cli.harness import environment, logline, write_sales
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +93,45 @@ def test_replay_with_changed_code(folder: Path) -> None:
     assert "changed since the run" in said
     assert "out - n: 4, price: 8" in said
     assert "out + n: 4, price: 9" in said
+
+
+MADE = """
+import logline as ll
+import pyarrow as pa
+
+def build(last=2):
+    p = ll.Pipeline("sums")
+    numbers = p.source("numbers", ll.sources.batches([pa.table({"n": [1, last]})]))
+    numbers.map_batches("same", lambda batch: pa.table({"n": batch["n"]}), schema="n long")
+    p.lineage()
+    return p
+"""
+RUN = "import sums; sums.build(3).run('lmdb:log', engine='inline', until='now')"
+
+
+def test_rerun_finds_the_pipeline_of_a_run_that_python_has_started(tmp_path: Path) -> None:
+    """What runs it is another file, or none: the log knows the one that makes the pipeline, and the function."""
+    (tmp_path / "sums.py").write_text(MADE)
+    (tmp_path / "scheduler.py").write_text(RUN)
+    for how in (["scheduler.py"], ["-c", RUN]):
+        ran = subprocess.run([sys.executable, *how], cwd=tmp_path, env=environment(), check=False, timeout=PATIENCE)
+        assert ran.returncode == 0
+        again = ask(tmp_path, "rerun", "same:1")
+        assert f"code        {tmp_path / 'sums.py'}:build\n" in again and "the same" in again
+    (tmp_path / "sums.py").unlink()
+    lost = ask(tmp_path, "rerun", "same:1", code=1)
+    assert f"its pipeline is in {tmp_path / 'sums.py'}:build, but there is no file" in lost
+    assert "say --with FILE[:NAME], a file with the pipeline at module level, or with a function NAME" in lost
+
+
+def test_rerun_says_what_to_name_where_no_file_makes_the_pipeline(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", MADE + RUN.replace("import sums; sums.", "")],
+        cwd=tmp_path,
+        env=environment(),
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert ran.returncode == 0
+    lost = ask(tmp_path, "rerun", "same:1", code=1)
+    assert "the log does not know the file of its pipeline, made in a notebook or alike: say --with" in lost

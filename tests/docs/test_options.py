@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from datetime import timedelta
@@ -42,6 +43,14 @@ KINDS: Mapping[Kind, tuple[str, Any]] = {
 """Kind -> as the page calls it, and what it takes."""
 OF_SOURCES = {"rows", "within"}
 """Parameters of `Pipeline.source` that are checked like options."""
+
+
+def ready_made(name: str, module: types.ModuleType) -> dict[str, Callable[..., Any]]:
+    """All that a module makes sources or sinks with: one that is added needs rows too."""
+    makes = {key: one for key, one in vars(module).items() if inspect.isfunction(one) and key[0] != "_"}
+    return {f"{name}.{key}": one for key, one in makes.items() if one.__module__ == module.__name__}
+
+
 CALLS: Mapping[str, Callable[..., Any]] = {
     "ll.Retry": ll.Retry,
     "Pipeline.source": ll.Pipeline.source,
@@ -58,14 +67,8 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "Pipeline.lineage": ll.Pipeline.lineage,
     "ll.tumbling": ll.tumbling,
     "ll.events": ll.events,
-    "ll.sources.batches": ll.sources.batches,
-    "ll.sources.parquet": ll.sources.parquet,
-    "ll.sources.spark": ll.sources.spark,
-    "ll.sinks.collect": ll.sinks.collect,
-    "ll.sinks.call": ll.sinks.call,
-    "ll.sinks.parquet": ll.sinks.parquet,
-    "ll.sinks.sqlite": ll.sinks.sqlite,
-    "ll.sinks.postgres": ll.sinks.postgres,
+    **ready_made("ll.sources", ll.sources),
+    **ready_made("ll.sinks", ll.sinks),
     "ll.OpenLineage": ll.OpenLineage,
     "Run.wait": ll.Run.wait,
     "Run.stop": ll.Run.stop,
@@ -109,7 +112,7 @@ def text(default: Any) -> str:
     if isinstance(default, timedelta):
         return f'`"{shown(default) if default else "0s"}"`'
     if isinstance(default, str):
-        return f'`"{default}"`'
+        return f"`{default!r}`" if '"' in default else f'`"{default}"`'
     if isinstance(default, Mapping):
         return f"`{dict(default)}`"
     if isinstance(default, tuple):

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 WIDTH = 60
 """Characters of a reason that a table shows."""
-PATIENCE = 30.0
-"""Seconds that a run has to do what it is told."""
+PATIENCE = 60.0
+"""Seconds that a run has to do what it is told: calls in flight may take half of it."""
 LOOK = 0.1
 
 Action = Literal["list", "retry", "drop", "export"]
@@ -58,9 +58,9 @@ def errors(
     logline errors lmdb:sales.log export enrich.errors:3 fixed.csv
     logline errors lmdb:sales.log retry enrich.errors:3 --with fixed.csv      after a change of the rows
 
-    An event on a port `errors` is kept until it is retried or dropped. A retry makes the operator begin a new life;
-    on a log that does not run, the next run does it, also if the pipeline has finished. What fails again is a new
-    error.
+    An event on a port `errors` is kept until it is retried or dropped. A retry makes the operator begin a new life,
+    once its calls in flight are answered; on a log that does not run, the next run does it, also if the pipeline has
+    finished. What fails again is a new error.
     """
     opened = open_used(log)
     given = list(names or ())

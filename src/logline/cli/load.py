@@ -30,11 +30,27 @@ def load_pipeline(target: str) -> Pipeline:
     """The only pipeline of the file, or the one that NAME is, or that the function NAME makes."""
     path, name = _split(target)
     module = _load(path)
+    found = _pipelines_in(module)
+    return _named(module, path, name, found) if name else _only(path, found)
+
+
+def load_recorded(target: str) -> Pipeline:
+    """The same of what a log has recorded. NAME is the function in which the pipeline was made; what it made may have
+    been completed at module level, so that the file's only pipeline comes first."""
+    path, name = _split(target)
+    module = _load(path)
+    found = _pipelines_in(module)
+    alone = len({id(p) for p in found.values()}) == 1
+    return _named(module, path, name, found) if name and not alone else _only(path, found)
+
+
+def _pipelines_in(module: types.ModuleType) -> dict[str, Pipeline]:
     from logline.pipeline import Pipeline
 
-    found = {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
-    if name:
-        return _named(module, path, name, found)
+    return {key: value for key, value in vars(module).items() if isinstance(value, Pipeline)}
+
+
+def _only(path: Path, found: dict[str, Pipeline]) -> Pipeline:
     pipelines = list({id(p): p for p in found.values()}.values())
     if len(pipelines) == 1:
         return pipelines[0]

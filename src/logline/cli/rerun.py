@@ -49,16 +49,10 @@ def rerun(
     """
     if bool(since) == (":" in event):
         raise typer.BadParameter("name one EVENT, or say --since VERSION")
-    from logline.cli.load import load_pipeline
-    from logline.errors import LogError
     from logline.runtime.log.rerun import rerun as run_again
 
     store = used_store(log)
-    meta = store.meta()
-    script = code or ("" if meta is None else meta.graph.script or "")
-    if not script:
-        raise LogError("the log does not know the file of its pipeline: say --with FILE[:NAME]")
-    graph = load_pipeline(script).graph()
+    script, graph = _named(code) if code else _recorded(store)
     if since:
         _rerun_since(store, graph, since, event or None, limit)
         return
@@ -87,6 +81,28 @@ def rerun(
     if len(differences) > MOST:
         print(f"  ... and {len(differences) - MOST:,} more")
     raise typer.Exit(1)
+
+
+def _named(script: str) -> tuple[str, Graph]:
+    from logline.cli.load import load_pipeline
+
+    return script, load_pipeline(script).graph()
+
+
+def _recorded(store: Store) -> tuple[str, Graph]:
+    """The pipeline in the file that the log knows."""
+    from logline.cli.load import load_recorded
+    from logline.errors import LogError
+
+    meta = store.meta()
+    script = None if meta is None else meta.graph.script
+    how = "say --with FILE[:NAME], a file with the pipeline at module level, or with a function NAME that makes it"
+    if script is None:
+        raise LogError(f"the log does not know the file of its pipeline, made in a notebook or alike: {how}")
+    try:
+        return script, load_recorded(script).graph()
+    except typer.BadParameter as error:
+        raise LogError(f"the log says that its pipeline is in {script}, but {error.message}: {how}") from None
 
 
 def _rerun_since(store: Store, graph: Graph, since: str, operator: str | None, limit: int) -> None:

@@ -135,8 +135,9 @@ class TableSink(Sink):
         if number > last + 1:
             raise PermanentError(
                 f"{self._named}: write {number} comes, and the table has {last} writes of this log only: it was "
-                "taken back further than the log remembers; restore a newer copy of the database, or begin with a "
-                "fresh log and a fresh table"
+                "taken back further than the log remembers, or it is another one than before; restore a newer copy "
+                "of the database, give the sink another name to go on with this one, or begin with a fresh log and "
+                "a fresh table"
             )
         return number > last
 

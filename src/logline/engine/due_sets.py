@@ -126,6 +126,10 @@ class DueSets:
         """Those that are not done yet, in the order in which they became due. Any thread may ask."""
         return [due for due in list(self._sets.values()) if due.state != "done"]
 
+    def retried(self) -> set[Ssn]:
+        """The events on port `errors` that these sets retry. Any thread may ask."""
+        return {ssn for due in list(self._sets.values()) for ssn in due.retried}
+
     # ---- becoming due ---------------------------------------------------------------------------------
 
     def add(self, serial: Serial, cause: Cause) -> DueSet:

@@ -112,13 +112,11 @@ def drop_step(image: Image, instance: InstanceName, error: Output) -> Step:
     return step
 
 
-def on_its_way(image: Image, instance: InstanceName, ssn: Ssn) -> bool:
-    """Whether the error of this number is being retried: its set, or its rows, are due."""
-    again = again_channel(instance)
-    return ssn in image.retrying or any(
-        member.channel == again and member.ssn == ssn for opened in image.sets.values() for member in opened.members
-    )
+def on_their_way(image: Image, instance: InstanceName) -> set[Ssn]:
+    """The errors that are being retried: their sets, or their rows, are due."""
+    again, members = again_channel(instance), (m for opened in image.sets.values() for m in opened.members)
+    return {*image.retrying, *(member.ssn for member in members if member.channel == again)}
 
 
 def _settled_or_on_its_way(image: Image, instance: InstanceName, error: Output) -> bool:
-    return error.ssn in image.resolved or on_its_way(image, instance, error.ssn)
+    return error.ssn in image.resolved or error.ssn in on_their_way(image, instance)

@@ -71,8 +71,8 @@ class Image:
         return found if found is not None else self.heads.setdefault(port, Head())
 
     @property
-    def open_errors(self) -> int:
-        """Events on port `errors` that wait to be retried or dropped; a mark is none."""
+    def unsettled_errors(self) -> int:
+        """Events on port `errors` that wait to be retried or dropped, or are being retried; a mark is none."""
         return self.head(ERRORS).stored - len(self.resolved) - int(self.ended) if ERRORS in self.heads else 0
 
     def apply(self, step: Step) -> None:

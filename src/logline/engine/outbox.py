@@ -171,8 +171,8 @@ class Outbox:
         self._looked_at[port] = (self.durable[port], self.heads[port].total)
 
     @property
-    def open_errors(self) -> int:
-        """What was put on port `errors` and waits to be retried or dropped; its end is none."""
+    def unsettled_errors(self) -> int:
+        """What was put on port `errors` and is not known, durably, to be retried or dropped; its end is none."""
         return self.heads[ERRORS].stored - len(self._resolved) - self.marks % 2 if ERRORS in self.heads else 0
 
     def _unresolved(self, upto: Ssn, needed: set[Ssn]) -> tuple[Ssn, set[Ssn]]:

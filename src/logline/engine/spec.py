@@ -80,6 +80,8 @@ class InstanceSpec:
     policy: Policy = "pessimistic"
     """How it survives a failure."""
     inputs: tuple[Channel, ...] = ()
+    passed: int = 0
+    """Events that its channels count and it has not taken: they had passed before these channels were there (R14)."""
     closed: tuple[Channel, ...] = ()
     """By which nothing is taken any more (R14); open sets and lineage may need what was."""
     ports: Mapping[PortName, tuple[Channel, ...]] = field(default_factory=dict)

@@ -1,9 +1,11 @@
-"""Tells an author's own code from installed code, which has a version of its own."""
+"""Tells an author's own code from installed code, which has a version of its own, and where a pipeline is made."""
 
 from __future__ import annotations
 
 import dis
 import functools
+import inspect
+import os
 import sys
 import types
 from collections.abc import Iterator
@@ -22,7 +24,10 @@ def module_of(value: Any) -> str:
 
 def is_authored(value: Any) -> bool:
     """Whether a class or function is the author's: not of Python, of Logline or of an installed package."""
-    module = module_of(value)
+    return _is_authored_module(module_of(value))
+
+
+def _is_authored_module(module: str) -> bool:
     top = module.partition(".")[0]
     if top == "__main__":
         return True
@@ -32,6 +37,29 @@ def is_authored(value: Any) -> bool:
 def is_ours(value: Any) -> bool:
     """Whether a class or function is of Logline itself."""
     return module_of(value).partition(".")[0] == "logline"
+
+
+def place_of(frame: types.FrameType | None) -> str | None:
+    """FILE[:NAME]: the author's innermost file on the stack. NAME is the function there, if it can be called without
+    arguments. None if no code there is in a file: a notebook, an interactive session."""
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if _is_authored_module(str(frame.f_globals.get("__name__") or "")) and _is_script(path):
+            name = frame.f_code.co_name
+            return os.path.abspath(path) + (f":{name}" if _makes_it(frame.f_globals.get(name), frame.f_code) else "")
+        frame = frame.f_back
+    return None
+
+
+def _is_script(path: str) -> bool:
+    return path.endswith(".py") and "-packages" not in path and os.path.isfile(path)
+
+
+def _makes_it(function: object, code: types.CodeType) -> bool:
+    if not isinstance(function, types.FunctionType) or function.__code__ is not code:
+        return False
+    parameters = inspect.signature(function).parameters.values()
+    return all(p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
 
 
 def global_names(code: types.CodeType) -> Iterator[str]:

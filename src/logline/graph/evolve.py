@@ -18,7 +18,7 @@ import msgspec
 from logline.graph.model import Wire
 from logline.graph.record import Column, GraphRecord, OperatorRecord, ReadRecord, ids_in
 from logline.graph.rewiring import Beginning, Flow, plan, some, wires_of
-from logline.names import OperatorId, OperatorName, PortName, TargetName
+from logline.names import OperatorId, OperatorName, PortName, TargetName, generation_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +182,7 @@ class _Comparison:
     def _compare_target(self, target: TargetName) -> None:
         was, now = self.old.targets.get(target), self.new.targets.get(target)
         if was == now:
+            self._compare_place(target)
             return
         if was is None:
             self._accept(f"the target {target!r} was added", "its writes begin with number 1")
@@ -201,6 +202,26 @@ class _Comparison:
             self._refuse(f"the target {target!r} was removed", f"{count} of it are not done", _DRAIN)
         else:
             self._accept(f"the target {target!r} was removed", "all of its writes are done")
+
+    def _compare_place(self, target: TargetName) -> None:
+        """Accepted, since a target may have been moved with all that it has. Its position is kept there, per log,
+        instance and target (R8): a positioned one that has not got it refuses the first write."""
+        was, now = self.old.places.get(target), self.new.places.get(target)
+        if was is None or now is None or was.digest == now.digest:
+            return
+        what = f"the target {target!r} was {was} and is now {now}"
+        written = 1 if self.contents is None else self.contents.written(self.id, target)
+        if not written:
+            self._accept(what, "nothing was written yet")
+        elif self.new.targets[target] == "positioned":
+            self._accept(
+                what,
+                "what was written stays in the old one, and the new one must be a copy of it, with its positions: it "
+                "is asked for the writes that it has, and takes the next one only. To begin with an empty one, give "
+                f'the sink another name, without was=, or make it anew: fresh=["{self.name}"] (--fresh {self.name})',
+            )
+        else:
+            self._accept(what, "what was written stays in the old one, and what comes is written to the new one")
 
     def _compare_state(self) -> None:
         """A state may gain fields: they have defaults, since State() takes no arguments. A field may get another type
@@ -253,13 +274,26 @@ def _compare_presence(
                     else ""
                 )
             )
+        elif known.kind == "source":
+            changes.accepted.append(f"source {name!r} was added" + _if_back(id_))
         else:
-            changes.accepted.append(f"{'source' if known.kind == 'source' else 'operator'} {name!r} was added")
+            changes.accepted.append(f"operator {name!r} was added")
     names = {name for name, _ in after.values()}
     for name, id_ in gone.items():
         if name not in names:
             kind = "source" if before[id_][1].kind == "source" else "operator"
             changes.accepted.append(f"{kind} {name!r} was removed: what it had not finished is not finished")
+
+
+def _if_back(id_: OperatorId) -> str:
+    """A source that was removed is another one when it comes back, of the next generation: the channels of the old
+    one are closed, and how far it was may be about something else of the same name."""
+    if generation_of(id_)[1] == 1:
+        return ""
+    return (
+        ". One of that name was removed before: it is read again from its beginning, and what came of the old one "
+        "stays, so that its rows come twice; if that is not wanted, let it read only what is new"
+    )
 
 
 def _text(columns: Collection[Column]) -> str:

@@ -158,6 +158,8 @@ class Graph:
     """The ids of operators in a log (`graph.identity`), where they are not what a fresh log would give them."""
     closed: tuple[Wire, ...] = ()
     """Connections of the log that are gone. Open sets and lineage may still need what was taken by them."""
+    script: str | None = None
+    """FILE[:NAME]: where the pipeline is made, if that is a file (`graph.authored.place_of`)."""
 
     def id_of(self, operator: OperatorName) -> OperatorId:
         """The operator's id in the log: it keys the journal, the targets and `ctx.id`, whatever its name is (R14)."""

@@ -14,6 +14,7 @@ default; one without a default was always there. Another format is a LogError th
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -23,12 +24,13 @@ import pyarrow as pa
 
 from logline.errors import BadName, LogError
 from logline.graph.authored import module_of
-from logline.graph.connector import Guarantee, Source
+from logline.graph.connector import Guarantee, Sink, Source
 from logline.graph.dependencies import dependencies
 from logline.graph.digest import code_digest
 from logline.graph.instances import expand
 from logline.graph.model import Connection, Graph, Node, NodeKind, NodeOptions, Policy, Scope, Wire
 from logline.graph.operator import Dependency, is_stateless
+from logline.graph.secrets import refers_to_secret
 from logline.graph.states import state_fields
 from logline.names import (
     Called,
@@ -63,6 +65,17 @@ class ReadRecord(msgspec.Struct, frozen=True):
     destructive: bool
 
 
+class PlaceRecord(msgspec.Struct, frozen=True):
+    """Where a target is, as `Sink.dataset` says it."""
+
+    digest: str
+    text: str | None
+    """None where a secret tells it: what that refers to is in no log."""
+
+    def __str__(self) -> str:
+        return self.text or "a place that a secret tells"
+
+
 class OperatorRecord(msgspec.Struct, frozen=True):
     """What a log keeps of one operator: its ports with their schemas, its targets, and how it runs."""
 
@@ -85,6 +98,8 @@ class OperatorRecord(msgspec.Struct, frozen=True):
     """What it is called in the log for good; None: its name, in the first generation."""
     type: str = ""
     """The class of a middle operator or sink: what is ready-made is known by it. Empty in older logs."""
+    places: Mapping[TargetName, PlaceRecord] = {}
+    """Where its targets are, as far as they say so."""
 
     @property
     def stages(self) -> bool:
@@ -138,13 +153,16 @@ class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
     keep: Mapping[OperatorName, tuple[PortName, ...]] = {}
     """The ports whose events nobody may collect. An operator that is missing here keeps everything."""
     script: str | None = None
-    """The file that defines the pipeline, if it is one."""
+    """FILE[:NAME]: the file that defines the pipeline, if it is one, and the function there that makes it."""
     closed: tuple[Wire, ...] = ()
     """Connections that are gone."""
     former: Mapping[OperatorId, FormerRecord] = {}
     """Operators that are gone."""
     spans: Mapping[ChannelName, tuple[tuple[Ssn, Ssn | None], ...]] = {}
     """Of channels that have come or gone: after which event something was taken, and up to which; None: up to now."""
+    passed: Mapping[ChannelName, int] = {}
+    """Of channels that have come: how many events their senders had put out before, for others to take. The number of
+    one that came back leaves out what it had taken before, so that it may be negative."""
     versions: Mapping[OperatorId, tuple[VersionRecord, ...]] = {}
     """Which code made what, of each operator that is or was there; in the order of the starts."""
 
@@ -153,6 +171,7 @@ def record_of(graph: Graph) -> GraphRecord:
     """What a log keeps of a graph; a run adds what only it knows."""
     return GraphRecord(
         pipeline=graph.name,
+        script=graph.script,
         operators={name: _operator(graph, node) for name, node in graph.nodes.items()},
         connections=graph.connections,
         scopes=tuple(
@@ -185,7 +204,16 @@ def _operator(graph: Graph, node: Node) -> OperatorRecord:
         parameters={} if op is None else {name: str(value) for name, value in op.parameters().items()},
         id=graph.id_of(node.name),
         type="" if op is None else _type(op),
+        places={target: place for target, sink in node.targets.items() if (place := _place(sink)) is not None},
     )
+
+
+def _place(sink: Sink) -> PlaceRecord | None:
+    found = sink.dataset()
+    if found is None:
+        return None
+    text = " ".join(found)
+    return PlaceRecord(hashlib.sha256(text.encode()).hexdigest()[:16], None if refers_to_secret(sink) else text)
 
 
 def _read(source: Source) -> ReadRecord:

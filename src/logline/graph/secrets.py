@@ -10,6 +10,7 @@ needed and is in no pickle, log, message or `repr`:
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from logline.errors import OptionError
@@ -33,6 +34,22 @@ class Secret:
 
     def __repr__(self) -> str:
         return f"env({self.variable!r})"
+
+
+def refers_to_secret(thing: object, depth: int = 4) -> bool:
+    """Whether a connector has a secret among its settings, or among those of its parts."""
+    if isinstance(thing, Secret):
+        return True
+    if depth == 0 or isinstance(thing, str | bytes | int | float):
+        return False
+    parts: Iterable[object]
+    if isinstance(thing, Mapping):
+        parts = thing.values()
+    else:
+        parts = (
+            thing if isinstance(thing, list | tuple) else vars(thing).values() if hasattr(thing, "__dict__") else ()
+        )
+    return any(refers_to_secret(part, depth - 1) for part in list(parts))
 
 
 def env(variable: str) -> Secret:

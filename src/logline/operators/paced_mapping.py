@@ -13,9 +13,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from logline.graph.durations import rate as parse_rate
 from logline.graph.functions import check_takes, is_async_function, is_async_generator
-from logline.graph.model import NodeOptions, Retry
+from logline.graph.model import NodeOptions
 from logline.graph.operator import Batch, Context, Emit, Operator, SchemaLike, Tabular
 from logline.names import InsetId
 from logline.operators.mapping import AsyncMapFn, MapBatches, MapFn, tables_of
@@ -37,13 +36,8 @@ class PacedMapBatches(Operator[Batch, None]):
         check_takes(fn, "map_batches", "batch")
         self.fn = fn
         self.schema = schema
-        self._calls = Caller(
-            _of_batch(fn),
-            concurrency=concurrency,
-            rate=None if rate is None else parse_rate(rate),
-            timeout=timeout,
-            retry=Retry(attempts=1),  # the engine tries the whole event again, as `retry` says
-        )
+        # One try: the engine tries the whole event again, as `retry` says.
+        self._calls = Caller(_of_batch(fn), concurrency=concurrency, rate=rate, timeout=timeout)
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         return {"out": self.schema}

@@ -17,9 +17,11 @@ from typing import Any
 
 from logline.errors import Abandoned, AnswerMismatch, EngineError, LogError, OptionError
 from logline.graph.durations import duration, shown
+from logline.graph.durations import rate as parse_rate
 from logline.graph.functions import is_async_function
 from logline.graph.model import Retry
-from logline.graph.operator import Context
+from logline.graph.operator import Context, Duration
+from logline.operators.checks import at_least_one
 from logline.runtime.lives.daemon_threads import DaemonThreads
 
 ENGINE_ERRORS = (LogError, AnswerMismatch, EngineError, Abandoned)
@@ -45,6 +47,12 @@ class Slot:
             self._slots = None
 
 
+def _gap(rate: str) -> float:
+    """Seconds between two calls."""
+    calls, span = parse_rate(rate)
+    return (span / calls).total_seconds()
+
+
 class Caller:
     """Calls one function, for all input sets of one operator."""
 
@@ -53,18 +61,21 @@ class Caller:
         fn: Callable[..., Any],
         *,
         concurrency: int,
-        rate: tuple[int, timedelta] | None,
-        timeout: timedelta | None,
-        retry: Retry,
+        rate: str | None,
+        timeout: Duration | None,
+        retry: Retry | None = None,
     ) -> None:
-        if timeout is not None and timeout <= timedelta(0):
-            raise OptionError(f"timeout={timeout}: the time must be positive")
+        """The options are as their author gives them. Without `retry` there is one try."""
+        retry = retry or Retry(attempts=1)
+        limit = None if timeout is None else duration(timeout)
+        if limit is not None and limit <= timedelta(0):
+            raise OptionError(f"timeout={limit}: the time must be positive")
         if retry.attempts < 1:
             raise OptionError(f"Retry(attempts={retry.attempts}): there must be at least one try")
         self._fn = fn
-        self._concurrency = concurrency
-        self._gap = None if rate is None else (rate[1] / rate[0]).total_seconds()
-        self._timeout = timeout
+        self._concurrency = at_least_one(concurrency, "concurrency")
+        self._gap = None if rate is None else _gap(rate)
+        self._timeout = limit
         self._retry = retry
         self._wait = duration(retry.wait).total_seconds()
         self._async = is_async_function(fn)

@@ -21,13 +21,10 @@ from typing import get_args
 import pyarrow as pa
 
 from logline.errors import OptionError, told
-from logline.graph.durations import duration
-from logline.graph.durations import rate as parse_rate
 from logline.graph.functions import check_takes
 from logline.graph.model import OnError, Retry
 from logline.graph.operator import Batch, Context, Duration, Emit, Operator, Reject, SchemaLike
 from logline.names import InsetId
-from logline.operators.checks import at_least_one
 from logline.operators.row_answers import Row, plain_answer, plain_rows
 from logline.operators.row_calls import ENGINE_ERRORS, Caller, Slot, cancelled
 
@@ -64,13 +61,7 @@ class MapRows(Operator[Batch, None]):
         self.fn = fn
         self.schema = schema
         self.on_error = on_error
-        self._calls = Caller(
-            fn,
-            concurrency=at_least_one(concurrency, "concurrency"),
-            rate=None if rate is None else parse_rate(rate),
-            timeout=None if timeout is None else duration(timeout),
-            retry=retry or Retry(attempts=1),
-        )
+        self._calls = Caller(fn, concurrency=concurrency, rate=rate, timeout=timeout, retry=retry)
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         return {"out": self.schema}

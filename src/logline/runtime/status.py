@@ -8,10 +8,11 @@ from typing import Literal
 
 import pyarrow as pa
 
+from logline.engine.error_resolution import on_their_way
 from logline.engine.events import Position
 from logline.engine.spec import InstanceSpec, write_port
 from logline.graph.instances import Channel
-from logline.names import ERRORS, ChannelName
+from logline.names import ERRORS, LATE, ChannelName
 from logline.store.seam import Store
 
 Phase = Literal["running", "draining", "stopping", "stopped", "caught up", "finished", "failed"]
@@ -47,8 +48,13 @@ class OperatorStatus:
     restarts: int = 0
     errors: int = 0
     """Events on its port `errors` that wait to be retried or dropped."""
+    errors_retried: int = 0
+    """Events there that are being retried: not settled yet, and nobody has to do anything about them."""
     errors_ever: int = 0
     """Events that were ever put there."""
+    late: int = 0
+    """Events on its port `late`: the rows of a window operator that came when their window was out, or without a
+    time."""
     counters: Mapping[str, int | float] = field(default_factory=dict)
     """What the operator counted with `ctx.count`."""
     targets: Mapping[str, TargetStatus] = field(default_factory=dict)
@@ -124,7 +130,8 @@ class Status:
 
     @property
     def remarks(self) -> list[str]:
-        """What the numbers of a table do not say, a line each: rows within events, and what a drain waits for.
+        """What the numbers of a table do not say, a line each: rows within events, late rows, errors that are being
+        retried, and what a drain waits for.
 
         >>> Status("draining", {"store": OperatorStatus(waits="2 writes to 'out' are not done")}).remarks
         ["store waits: 2 writes to 'out' are not done"]
@@ -134,7 +141,7 @@ class Status:
     def table(self) -> pa.Table:
         """The numbers as a table, one row per operator."""
         columns = ["taken", "out", "lag", "open_sets", "in_flight", "rows_answered", "rows", "written", "pending"]
-        columns += ["restarts", "errors", "host"]
+        columns += ["restarts", "errors", "errors_retried", "late", "host"]
         data: dict[str, object] = {"operator": list(self.operators)}
         data |= {c: [getattr(o, c) for o in self.operators.values()] for c in columns}
         data["pid"] = pa.array([o.pid for o in self.operators.values()], pa.int64())
@@ -160,7 +167,24 @@ def remarks(operators: Mapping[str, OperatorStatus]) -> list[str]:
     for name, one in operators.items():
         if len(one.targets) > 1:
             found += [f"{name}.{t}: {s.written:,} written, {s.pending:,} pending" for t, s in one.targets.items()]
+    found += [f"{name}: {_late(name, one)}" for name, one in operators.items() if one.late]
+    found += [
+        f"{name}: {_counted(one.errors_retried, 'error')} being retried"
+        for name, one in operators.items()
+        if one.errors_retried
+    ]
     return found + [f"{name} waits: {one.waits}" for name, one in operators.items() if one.waits]
+
+
+def _late(name: str, one: OperatorStatus) -> str:
+    """Events are counted by the log, rows by the lives that this run has had.
+
+    >>> _late("hourly", OperatorStatus(late=2, counters={"late": 17, "no_time": 1}))
+    '2 events on hourly.late (in this run 17 rows too late, 1 row without a time)'
+    """
+    counted = [(one.counters.get("late"), "too late"), (one.counters.get("no_time"), "without a time")]
+    rows = ", ".join(f"{_counted(int(n), 'row')} {why}" for n, why in counted if n)
+    return f"{_counted(one.late, 'event')} on {name}.{LATE}" + (f" (in this run {rows})" if rows else "")
 
 
 def lag_behind(store: Store, channels: Iterable[Channel], positions: Mapping[ChannelName, Position]) -> int:
@@ -182,6 +206,8 @@ def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> Ope
     image = store.read(spec.name).image()
     positions = [image.positions.get(channel.name, Position()) for channel in spec.inputs]
     last = {port: image.head(port).last - image.marks for port in spec.ports}
+    # Most instances have no errors, and some have many members.
+    retried = on_their_way(image, spec.name) if image.unsettled_errors else set()
     targets = {}
     for target in spec.targets:
         # A life knows of a write before its journal does (R3).
@@ -189,11 +215,13 @@ def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> Ope
         targets[str(target)] = TargetStatus(done, max(image.head(write_port(target)).last - done, 0))
     return replace(
         live,
-        taken=sum(at.ssn - at.marks for at in positions),
+        taken=max(sum(at.ssn - at.marks for at in positions) - spec.passed, 0),
         out=sum(last.values()),
         lag=lag_behind(store, spec.inputs, image.positions),
         open_sets=sum(opened.cause != "parked" for opened in image.sets.values()),
-        errors=image.open_errors,
+        errors=image.unsettled_errors - len(retried),
+        errors_retried=len(retried),
         errors_ever=last.get(ERRORS, 0),
+        late=last.get(LATE, 0),
         targets=targets,
     )

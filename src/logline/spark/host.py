@@ -103,8 +103,8 @@ class SparkHost:
 
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> SparkTenant:
         """Submits the group's job on a thread of its own."""
+        self.mail(group.name).drop()  # a life before may have been told to end; what holds for this one is told again
         if group.name not in self._tenants:
-            self.mail(group.name).drop()
             self.orders(group.name).drop()
         tenant = SparkTenant(self, group, life, hear, ended)
         self._tenants[group.name] = tenant

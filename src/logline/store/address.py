@@ -11,6 +11,7 @@ An address may hold a password, so no message repeats more of it than its kind. 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Literal
@@ -143,6 +144,21 @@ def in_folder(path: Path | str) -> str:
     return f"lmdb:{path}"
 
 
+def address_of(text: str) -> str:
+    """The address that somebody means who may have given the path of a log's folder.
+
+    >>> address_of("lmdb:sales.log"), address_of("data/sales.log"), address_of("postgresql://db/sales")
+    ('lmdb:sales.log', 'lmdb:data/sales.log', 'postgresql://db/sales')
+    """
+    check_address(text)
+    return in_folder(text) if _is_path(text) or (Path(text) / "log.json").exists() else text
+
+
+def _is_path(text: str) -> bool:
+    """Whether it looks like a path, and so holds no password."""
+    return re.fullmatch(r"[\w./~+-]+", text) is not None
+
+
 def no_log(url: str) -> LogError:
     """What to say where `find_store` has found nothing."""
     kind, place = _split(url)
@@ -172,4 +188,5 @@ def _split(url: str) -> tuple[str, str]:
         return "postgresql", url
     if kind in ("memory", "lmdb") and not place:
         raise LogError(f"the address of a log says where it is: {_KINDS}")
-    raise LogError(f"this is not the address of a log: use {_KINDS}")
+    meant = f"; did you mean {in_folder(url)!r}?" if _is_path(url) else ""
+    raise LogError(f"this is not the address of a log: use {_KINDS}{meant}")

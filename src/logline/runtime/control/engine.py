@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal, Protocol
 
 from logline.errors import PipelineFailed
@@ -31,3 +31,10 @@ class Engine(Protocol):
         """The process that hosts an instance now."""
 
     def restart(self, instance: InstanceName, done: Callable[[], None]) -> None: ...
+
+    def rest(self, instances: Iterable[InstanceName], done: Callable[[], None]) -> None:
+        """Ends the lives of these instances as a stop does, and calls `done` when none is left. They begin again with
+        `wake`; the run goes on meanwhile."""
+
+    def wake(self, instances: Iterable[InstanceName]) -> None:
+        """Begins a new life of each. One that has not come to its end is dropped as by a restart."""

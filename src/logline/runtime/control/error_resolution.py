@@ -1,8 +1,9 @@
 """Retries or drops events on ports `errors`: claims their operator's journal and commits the steps that
 `engine/error_resolution.py` makes.
 
-The claim fences off the operator's life, if it has one (R10); whoever runs the pipeline begins a new one. On a log
-that does not run, the next run finds the retried sets due.
+The claim fences off the operator's life, if it has one (R10). Whoever runs the pipeline ends that life in order
+before (`runtime/control/live_resolution.py`), and begins a new one. On a log that does not run, the next run finds
+the retried sets due.
 
     resolve(store, [Request("retry", "enrich.errors:3"), Request("drop", "enrich.errors:4")])
 """
@@ -24,7 +25,7 @@ from logline.graph.instances import expand
 from logline.graph.record import GraphRecord, graph_of
 from logline.names import ERRORS, Called, InstanceName, Ssn, event_name, parse_events
 from logline.runtime.control.fixed_rows import Fixed, check_rows, fixed_event
-from logline.runtime.control.reopening import reopen_after, spec_of, specs_of
+from logline.runtime.control.reopening import receivers_after, reopen_after, spec_of, specs_of
 from logline.runtime.lives.dead_letters import answers_of
 from logline.runtime.log.error_states import error_states
 from logline.store.seam import Store
@@ -102,6 +103,17 @@ def is_open(store: Store, request: Request) -> bool:
     wanted = parse_error(store, request.event)
     error = find_error(store, wanted)
     return error is not None and not _step(store, wanted, error, request, store.read(wanted.instance).image()).empty
+
+
+def lives_in_the_way(store: Store, requests: Sequence[Request]) -> list[InstanceName]:
+    """The instances that `resolve` would claim now: none if there is nothing to be done. Raises LogError if something
+    can't be done; changes nothing."""
+    todo = [request for request in requests if is_open(store, request)]
+    found = {parse_error(store, request.event).instance: request.what for request in todo}
+    ended = [name for name, what in found.items() if what == "retry" and store.read(name).image().ended]
+    meta = store.meta()
+    down = receivers_after(specs_of(meta.graph), ended) if ended and meta is not None else []
+    return list(dict.fromkeys((*found, *(spec.name for spec in down))))
 
 
 def resolve(store: Store, requests: Sequence[Request]) -> Resolved:

@@ -47,6 +47,7 @@ from logline.names import (
 from logline.runtime.control.settings import Resume
 from logline.runtime.lives.inherited import Inherits
 from logline.runtime.lives.instances import Instance
+from logline.runtime.log.log_status import passed_by
 from logline.store.address import as_text, find_store
 from logline.store.seam import Meta, Store
 
@@ -209,20 +210,36 @@ def with_history(store: Store, record: GraphRecord) -> GraphRecord:
             former[id_] = FormerRecord(name, old.operators[name], old.schemas.get(name, {}))
     before = wires_of(old)
     closed = _closed(old, record)
-    spans = dict(old.spans)
+    spans, passed = dict(old.spans), dict(old.passed)
     for wire in (wire for wire in now if wire not in before):
-        spans[wire.channel] = (*spans.get(wire.channel, ()), (_taken(store, wire), None))
+        at = _taken(store, wire)
+        spans[wire.channel] = (*spans.get(wire.channel, ()), (at.ssn, None))
+        passed[wire.channel] = passed.get(wire.channel, 0) + at.ssn - at.marks
     for wire in (wire for wire in before if wire not in now):
         *earlier, last = spans.get(wire.channel, ((Ssn(0), None),))
-        spans[wire.channel] = (*earlier, (last[0], _taken(store, wire)))
+        at = _taken(store, wire)
+        spans[wire.channel] = (*earlier, (last[0], at.ssn))
+        passed[wire.channel] = passed.get(wire.channel, 0) - (at.ssn - at.marks)
     script = record.script or old.script  # a run from a notebook has none
     return msgspec.structs.replace(
-        record, closed=closed, former=former, versions=versions, spans=spans, script=script
+        record, closed=closed, former=former, versions=versions, spans=spans, passed=passed, script=script
     )
 
 
-def _taken(store: Store, wire: Wire) -> Ssn:
-    return store.read(instance_name(wire.receiver)).taken(wire.channel).position.ssn
+def _taken(store: Store, wire: Wire) -> Position:
+    return store.read(instance_name(wire.receiver)).taken(wire.channel).position
+
+
+def with_counts(store: Store, instances: Mapping[InstanceName, Instance]) -> dict[InstanceName, Instance]:
+    """The instances; those that began in the middle of a stream know how many events had passed, for their status."""
+    meta = store.meta()
+    assert meta is not None
+    found = dict(instances)
+    for name, one in instances.items():
+        passed = passed_by(meta.graph, one.spec.inputs)
+        if passed:
+            found[name] = replace(one, spec=replace(one.spec, passed=passed))
+    return found
 
 
 def with_inheritance(store: Store, instances: Mapping[InstanceName, Instance]) -> dict[InstanceName, Instance]:
@@ -265,7 +282,7 @@ class _Contents:
         return [str(opened.id) for image in self._images(operator) for opened in image.sets.values()]
 
     def errors(self, operator: OperatorId) -> int:
-        return sum(image.open_errors for image in self._images(operator))
+        return sum(image.unsettled_errors for image in self._images(operator))
 
     def sets_with(self, wire: Wire) -> list[str]:
         return [

@@ -7,10 +7,8 @@ asks for, a pipeline that changed beyond what its log can live with.
 from __future__ import annotations
 
 import logging
-import sys
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -18,13 +16,12 @@ import pyarrow as pa
 from logline.engine.events import CLOSED
 from logline.engine.spec import Limits
 from logline.errors import LogError, LogInUse, PipelineChanged
-from logline.graph.authored import FILE_MODULE
 from logline.graph.groups import Grouping, group
 from logline.graph.model import Graph
 from logline.graph.record import ids_in, record_of
 from logline.names import InstanceName, OperatorName, PortName, instance_name
 from logline.runtime.control.engine import Engine
-from logline.runtime.control.evolution import admit, begin, close, fence, with_history, with_inheritance
+from logline.runtime.control.evolution import admit, begin, close, fence, with_counts, with_history, with_inheritance
 from logline.runtime.control.reopening import finish_reopening, in_order, take_back_ends
 from logline.runtime.control.run import Run
 from logline.runtime.control.settings import StartSettings, Until
@@ -87,7 +84,7 @@ def start(graph: Graph, settings: StartSettings, make: Make = inline) -> Run:
         store.set_meta(meta_of(store, graph, instances))
         close(store, graph)
         _sweep_former(store, instances)
-        instances = with_inheritance(store, instances)
+        instances = with_counts(store, with_inheritance(store, instances))
         if settings.takeover:
             for instance in store.instances():
                 store.ring(instance)  # an idle run would not look at its lease for a while
@@ -170,17 +167,8 @@ def meta_of(store: Store, graph: Graph, instances: Mapping[InstanceName, Instanc
         if part.source is not None
     }
     keep = {part.operator: tuple(sorted(part.spec.keep)) for part in instances.values()}
-    record = msgspec.structs.replace(record_of(graph), actions=actions, keep=keep, script=_script())
+    record = msgspec.structs.replace(record_of(graph), actions=actions, keep=keep)
     return Meta(graph.name, with_history(store, record))
-
-
-def _script() -> str | None:
-    """The file that defines the pipeline, if it is one: `logline rerun` looks there for the operators."""
-    for name in (FILE_MODULE, "__main__"):
-        path = getattr(sys.modules.get(name), "__file__", None)
-        if path is not None and path.endswith(".py"):
-            return str(Path(path).absolute())
-    return None
 
 
 def _refuse_gaps(store: Store, graph: Graph, instances: Mapping[InstanceName, Instance]) -> None:

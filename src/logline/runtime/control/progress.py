@@ -179,7 +179,8 @@ def _operator(name: str, one: OperatorStatus) -> str:
         (one.open_sets, "{} open sets"),
     ]
     parts += [(one.progress, "{} answered"), (one.pending, "{} writes pending")]
-    parts += [(one.restarts, "{} restarts"), (one.errors, "{} errors"), (one.waits, "waits: {}")]
+    parts += [(one.restarts, "{} restarts"), (one.errors, "{} errors")]
+    parts += [(one.late, "{} late"), (one.errors_retried, "{} errors being retried"), (one.waits, "waits: {}")]
     return f"{name} " + (", ".join(text.format(n) for n, text in parts if n) or "nothing yet")
 
 

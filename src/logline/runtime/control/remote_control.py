@@ -22,7 +22,9 @@ from logline.names import InstanceName
 from logline.runtime.control.engine import Engine
 from logline.runtime.control.error_resolution import Request, resolve
 from logline.runtime.control.fixed_rows import Fixed
+from logline.runtime.control.live_resolution import LiveErrors
 from logline.runtime.lives.instances import Instance, find
+from logline.runtime.lives.threads import WorkThread
 from logline.runtime.log.log_status import DRIVER, note_status
 from logline.runtime.messages.commands import RUN_COMMANDS, Drain, Drop, Restart, Retry, RunCommand, Stop
 from logline.runtime.messages.wire import encode
@@ -42,14 +44,19 @@ def tell_run(store: Store, command: RunCommand) -> None:
 class RemoteControl:
     """Obeys the commands of other processes for as long as a run lasts."""
 
-    def __init__(self, engine: Engine, store: Store, instances: Mapping[InstanceName, Instance]) -> None:
+    def __init__(
+        self, engine: Engine, store: Store, instances: Mapping[InstanceName, Instance], errors: LiveErrors
+    ) -> None:
         self._engine = engine
         self._store = store
         self._noted = 0.0
         self._instances = instances
         self._box = store.mail(DRIVER)
-        self._bell = threading.Event()
+        self._bell, self._ended = threading.Event(), threading.Event()
         self._over = self._broken = False
+        self._errors = errors
+        self._resolving: WorkThread[Sequence[Request]] | None = None
+        """Retries and drops wait for calls in flight; other commands must not wait for those."""
         self._last: threading.Timer | None = None
         """Drops what a stop does not bring to its end."""
         self._unlisten = store.on_bell(DRIVER, self._bell.set)
@@ -99,9 +106,9 @@ class RemoteControl:
                 self._restart(command.operator)
             case Retry():
                 fixed = None if command.rows is None else Fixed(command.rows, command.by)
-                self._resolve([Request("retry", event, command.ask, fixed) for event in command.events])
+                self._resolve_soon([Request("retry", event, command.ask, fixed) for event in command.events])
             case Drop():
-                self._resolve([Request("drop", event) for event in command.events])
+                self._resolve_soon([Request("drop", event) for event in command.events])
             case _:
                 assert_never(command)
 
@@ -120,22 +127,39 @@ class RemoteControl:
         logger.info("another process asks for a restart of %r", operator)
         self._engine.restart(instance, lambda: None)
 
+    def _resolve_soon(self, requests: Sequence[Request]) -> None:
+        if self._resolving is None:
+            self._resolving = WorkThread("logline-errors", self._resolve)
+        self._resolving.put(requests)
+
     def _resolve(self, requests: Sequence[Request]) -> None:
         what, names = requests[0].what, ", ".join(request.event for request in requests)
         try:
-            done, fenced = resolve(self._store, requests)
-            for instance in fenced:
-                self._engine.restart(instance, lambda: None)
+            done = self._errors.resolve(requests)
+            if done is None:
+                done = self._resolve_at_the_end(requests)
             if done:
                 logger.info("another process asks to %s %s", what, ", ".join(done))
         except LoglineError as error:
             logger.warning("another process asks to %s %s: %s", what, names, error)
+        except Exception as error:
+            self._complain(error)
+
+    def _resolve_at_the_end(self, requests: Sequence[Request]) -> list[str]:
+        """The run has ended meanwhile. It holds the lease until `close` has returned."""
+        self._ended.wait()
+        lease = self._engine.lease
+        return resolve(self._store, requests).events if lease is not None and lease.held() else []
 
     def close(self) -> None:
         """Ends the listening when the run is over, and drops the commands that come too late."""
         self._over = True
+        self._ended.set()
         self._bell.set()
         self._thread.join()
+        if self._resolving is not None:
+            self._resolving.stop()
+            self._resolving.thread.join()
         if self._last is not None:
             self._last.cancel()
         try:

@@ -59,13 +59,20 @@ def reopen(store: Store, specs: Sequence[InstanceSpec], first: Iterable[Instance
 def reopen_after(store: Store, specs: Sequence[InstanceSpec], first: Iterable[InstanceName]) -> list[InstanceName]:
     """The same for all that is downstream of instances whose end is taken back. Also one that has not ended is fenced
     off: it may have taken the end, and be about to give its own."""
-    down, claimed = set(first), []
+    found = receivers_after(specs, first)
+    for spec in found:
+        _reopen_one(store, spec, always=False)
+    return [spec.name for spec in found]
+
+
+def receivers_after(specs: Sequence[InstanceSpec], first: Iterable[InstanceName]) -> list[InstanceSpec]:
+    """All that is downstream of these instances, senders before receivers."""
+    down, found = set(first), []
     for spec in specs:
         if any(channel.sender in down for channel in spec.inputs):
             down.add(spec.name)
-            _reopen_one(store, spec, always=False)
-            claimed.append(spec.name)
-    return claimed
+            found.append(spec)
+    return found
 
 
 def finish_reopening(store: Store, specs: Sequence[InstanceSpec]) -> None:

@@ -28,9 +28,10 @@ from logline.lineage.openlineage.settings import OpenLineage
 from logline.names import InstanceName, OperatorName, TargetName
 from logline.planned import missing
 from logline.runtime.control.engine import Engine
-from logline.runtime.control.error_resolution import Request, chosen, parse_error, resolve, resolve_at_rest
+from logline.runtime.control.error_resolution import Request, chosen, parse_error, resolve_at_rest
 from logline.runtime.control.exporting import export
 from logline.runtime.control.fixed_rows import fixed_rows
+from logline.runtime.control.live_resolution import LiveErrors
 from logline.runtime.control.remote_control import RemoteControl
 from logline.runtime.lives.instances import Instance, find, of_operator
 from logline.runtime.log.log import Log, kept_writes
@@ -65,6 +66,7 @@ class Run:
         self._graph = graph
         self._instances = instances
         self._engine = engine
+        self._errors = None if engine is None else LiveErrors(engine, log.store)
         self._openlineage = openlineage
         self._over = threading.Event()
         self._raised = False
@@ -74,16 +76,19 @@ class Run:
         if engine is None:
             self._over.set()
         else:
-            threading.Thread(target=self._work, args=(engine,), name=f"logline {graph.name}", daemon=True).start()
+            work = threading.Thread(
+                target=self._work, args=(engine, self._errors), name=f"logline {graph.name}", daemon=True
+            )
+            work.start()
 
-    def _work(self, engine: Engine) -> None:
+    def _work(self, engine: Engine, errors: LiveErrors) -> None:
         """Runs the engine, and closes what is beside it. Whatever goes wrong, the run is over in the end: nobody
         waits in vain, and the lease is free."""
         store, to = self.log.store, self._openlineage
         closing: list[Callable[[], None]] = []
         try:
             try:
-                closing.append(RemoteControl(engine, store, self._instances).close)
+                closing.append(RemoteControl(engine, store, self._instances, errors).close)
                 if to is not None:
                     exporter = export(to, self._graph, self._instances, store, self.log.url, engine)
                     if exporter is not None:
@@ -236,7 +241,8 @@ class Run:
         `data` are rows to take instead of the error's, with the columns that the operator takes; the log says that
         they were given by hand. What `ctx.call` was answered before is not asked again, unless `ask` says so.
 
-        The operators begin a new life for it. If this run is over, the next run does it.
+        The operators begin a new life for it. Before, their calls in flight come to their end, so that none is made
+        twice; what has none after 30 seconds is dropped. If this run is over, the next run does it.
         """
         names = chosen(self.log.store, errors)
         fixed = None
@@ -255,13 +261,12 @@ class Run:
         return self._resolve([Request("drop", name) for name in chosen(self.log.store, errors)])
 
     def _resolve(self, requests: Sequence[Request]) -> list[str]:
-        store, engine = self.log.store, self._engine
-        if engine is None or self._over.is_set():
-            return resolve_at_rest(store, requests)
-        done, fenced = resolve(store, requests)
-        for instance in fenced:
-            engine.restart(instance, lambda: None)
-        return done
+        if self._errors is not None and not self._over.is_set():
+            done = self._errors.resolve(requests)
+            if done is not None:
+                return done
+            self._is_over(None)
+        return resolve_at_rest(self.log.store, requests)
 
     def result(self, sink: str) -> pa.Table:
         """What a `collect()` sink has got so far, from all runs on this log and all processes; without columns before

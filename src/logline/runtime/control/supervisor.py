@@ -14,7 +14,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
@@ -82,6 +82,8 @@ class Worker:
     fenced: bool = False
     """Whether it was fenced off last, which counts as a crash unless a restart comes for it."""
     retry_at: float | None = None
+    resting: bool = False
+    """Whether it begins no life until it is woken."""
     over: str | None = None
 
 
@@ -112,6 +114,8 @@ class Supervisor:
         self._ui = ui
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stop_asked = False
+        self._rests: list[tuple[list[Worker], Callable[[], None]]] = []
+        """Who waits for the ends of which lives."""
         self._swept = 0.0
         self._calm: list[Ssn] | None = None
         """The last events of all channels when all processes were quiet."""
@@ -143,20 +147,21 @@ class Supervisor:
         """Kills the life of the instance's group, if it has one, and a new one is started. Then calls `done`."""
 
         def kill() -> None:
-            worker = self._worker_of(instance)
-            if worker.fenced:  # by a retry of an error, for which this restart is
-                worker.fenced = False
-                worker.crashes = max(worker.crashes - 1, 0)
-            if worker.tenant is not None:
-                worker.asked = True
-                worker.tenant.kill()
-            elif worker.over == "finished" and not self._stop_asked:  # its end was taken back (R11')
-                worker.over = None
-                worker.restarts += 1
-                self._start(worker)
+            self._restart(self._worker_of(instance))
             done()
 
         self._events.put(kill)
+
+    def rest(self, instances: Iterable[InstanceName], done: Callable[[], None]) -> None:
+        """Ends the lives of these instances' groups as a stop does, and keeps them from beginning again until `wake`.
+        Calls `done` when none is left."""
+        names = tuple(instances)
+        self._events.put(lambda: self._rest(self._workers_of(names), done))
+
+    def wake(self, instances: Iterable[InstanceName]) -> None:
+        """Begins a new life of each of these instances' groups; one that has not come to its end is killed."""
+        names = tuple(instances)
+        self._events.put(lambda: self._wake(self._workers_of(names)))
 
     def pid(self, instance: InstanceName) -> int | None:
         """The process that hosts an instance now."""
@@ -165,6 +170,10 @@ class Supervisor:
 
     def _worker_of(self, instance: InstanceName) -> Worker:
         return next(w for w in self.workers.values() if instance in w.group.instances)
+
+    def _workers_of(self, instances: Iterable[InstanceName]) -> list[Worker]:
+        names = frozenset(instances)
+        return [worker for worker in self.workers.values() if not names.isdisjoint(worker.group.instances)]
 
     def status(self) -> Status:
         """The run at this moment; numbers are as old as the last report."""
@@ -222,6 +231,48 @@ class Supervisor:
             lambda ended: self._events.put(lambda: self._ended(worker, life, ended)),
         )
 
+    def _restart(self, worker: Worker) -> None:
+        if worker.fenced:  # by a retry of an error, for which this restart is
+            worker.fenced = False
+            worker.crashes = max(worker.crashes - 1, 0)
+        if worker.tenant is not None:
+            worker.asked = True
+            worker.tenant.kill()
+        elif worker.over == "finished" and not worker.resting and not self._stop_asked:
+            self._start_again(worker)  # its end was taken back (R11')
+
+    def _rest(self, workers: list[Worker], done: Callable[[], None]) -> None:
+        self._calm = None
+        self._rests.append((workers, done))
+        for worker in workers:
+            worker.resting = True
+            worker.quiet = False
+            worker.retry_at = None
+            if worker.tenant is not None:
+                worker.tenant.tell(Stop())
+        self._look_at_rests()
+
+    def _look_at_rests(self) -> None:
+        for rest in list(self._rests):
+            workers, done = rest
+            if all(worker.tenant is None for worker in workers):
+                self._rests.remove(rest)
+                done()
+
+    def _wake(self, workers: Iterable[Worker]) -> None:
+        for worker in workers:
+            rested, worker.resting = worker.resting and worker.tenant is None, False
+            if not rested:
+                self._restart(worker)
+            elif not self._stop_asked:
+                self._start_again(worker)
+
+    def _start_again(self, worker: Worker) -> None:
+        """Begins a new life where there is none, though the last one ended in order."""
+        worker.over = None
+        worker.restarts += 1
+        self._start(worker)
+
     def _hear(self, worker: Worker, life: int, report: Report) -> None:
         if worker.lives != life or worker.tenant is None:
             return
@@ -248,12 +299,23 @@ class Supervisor:
         if worker.lives != life:
             return
         worker.tenant = None
+        self._note_end(worker, ended)
+        self._look_at_rests()
+
+    def _note_end(self, worker: Worker, ended: Ended) -> None:
         if ended.error is not None:
             self._fail(ended.error)
+        elif worker.resting and not self._stop_asked:
+            if ended.over is None:
+                self._count(worker, ended.how)
+            elif ended.over == "finished":
+                worker.over = "finished"
         elif ended.over == "finished" and worker.asked and not self._stop_asked:
             # It ended by itself before the kill of a restart came: its end may be taken back by now (R11').
-            worker.restarts += 1
-            self._start(worker)
+            self._start_again(worker)
+        elif ended.over == "stopped" and not self._stop_asked:
+            # It was to rest, and was woken before it had ended.
+            self._start_again(worker)
         elif ended.over in ("finished", "stopped"):
             worker.over = ended.over
         elif self._stop_asked:
@@ -343,7 +405,7 @@ class Supervisor:
         return math.inf if worker.host.patient else max(self.silence, BEGIN) * worker.slowness
 
     def _decide_phase(self, now: float) -> None:
-        done = [w for w in self.workers.values() if w.over is not None]
+        done = [w for w in self.workers.values() if w.over is not None and (self._stop_asked or not w.resting)]
         if len(done) == len(self.workers):
             finished = all(w.over == "finished" for w in done)
             self.phase = "finished" if finished else "caught up" if self._caught_up else "stopped"
@@ -367,7 +429,7 @@ class Supervisor:
     def _drained(self) -> bool:
         """Every process is quiet, and nobody has anything to take. Reports are old: a process that was quiet may have
         taken something since. So all have to say it once more, without anything new in the log meanwhile."""
-        if not all(w.quiet or w.over is not None for w in self.workers.values()):
+        if not all(not w.resting and (w.quiet or w.over is not None) for w in self.workers.values()):
             return False
         instances = [i for worker in self.workers.values() for i in worker.group.instances.values()]
         heads = all_taken(self.store, [instance.spec for instance in instances])

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -48,6 +48,8 @@ GRACE = 2.0
 """Seconds that the end of a run waits for user code on other threads."""
 PATIENCE = 10_000_000
 """Microseconds that a restart waits for a write of the life before."""
+CLOSING = 10_000
+"""Microseconds between two looks at a life at rest whose sinks are being closed."""
 TURN = 32
 """Actions and stimuli of one life before it is another's turn."""
 
@@ -126,6 +128,10 @@ class InlineEngine:
         self._threads: list[threading.Thread] = []
         self._closing: list[threading.Thread] = []
         """Threads that close sinks and sources; the run lasts until they have."""
+        self._resting: set[InstanceName] = set()
+        """Instances that begin no life until they are woken."""
+        self._rests: list[tuple[Collection[InstanceName], Callable[[], None]]] = []
+        """Who waits for the ends of which lives."""
         self._left_seen = 0
         self._looked = waiting_clock()
         self._pristine = {name: Pristine(p) for name, p in instances.items()}
@@ -169,6 +175,19 @@ class InlineEngine:
     def restart(self, instance: InstanceName, done: Callable[[], None]) -> None:
         """Drops the life of one instance, as a crash would, and begins a new one; then calls `done`."""
         self.order(lambda: self._restart(instance, done))
+
+    def rest(self, instances: Iterable[InstanceName], done: Callable[[], None]) -> None:
+        """Ends the lives of these instances as a stop does, and keeps them from beginning again until `wake`. Calls
+        `done` when none is left."""
+        names = frozenset(instances)
+        self.order(lambda: self._rest(names, done))
+        for name in names:  # user code may be on the loop's own thread. After the order, as in `command`
+            self.drivers[name].life.stop_calls()
+
+    def wake(self, instances: Iterable[InstanceName]) -> None:
+        """Begins a new life of each; one that has not come to its end is dropped, as a crash would."""
+        names = tuple(instances)
+        self.order(lambda: self._wake(names))
 
     def order(self, command: Callable[[], None]) -> None:
         """Has the loop call it soon."""
@@ -221,10 +240,12 @@ class InlineEngine:
         return worked
 
     def _renewing(self) -> bool:
-        """Fenced off while we hold the lease: an error was retried or dropped, and a restart is about to come. A run
-        that is told to stop does not wait for it."""
+        """At rest, or fenced off while we hold the lease: an error is retried or dropped, and a new life is about to
+        come. A run that is told to stop does not wait for it."""
         if self._told == "stop":
             return False
+        if self._resting:
+            return True
         return self.lease is not None and self.lease.held() and any(d.over == "fenced" for d in self.drivers.values())
 
     def wait(self) -> None:
@@ -358,7 +379,35 @@ class InlineEngine:
         if not begun:  # a write that hangs may be why it is restarted
             self.at(Monotonic(waiting_clock() + PATIENCE), begin)
 
+    def _rest(self, names: Collection[InstanceName], done: Callable[[], None]) -> None:
+        self._resting.update(names)
+        self._rests.append((names, done))
+        for name in names:
+            self.drivers[name].arrive(on.Command("stop"))
+        self._look_at_rests()
+
+    def _look_at_rests(self) -> None:
+        """Sinks and sources that are still being closed belong to the life: the next one may have the same."""
+        waiting, self._rests = self._rests, []
+        for names, done in waiting:
+            drivers = [self.drivers[name] for name in names]
+            if any(driver.over is None for driver in drivers):
+                self._rests.append((names, done))
+            elif any(t.closing and t.thread.is_alive() for driver in drivers for t in driver.threads()):
+                self._rests.append((names, done))
+                self.at(Monotonic(waiting_clock() + CLOSING), self._look_at_rests)
+            else:
+                done()
+
+    def _wake(self, names: Iterable[InstanceName]) -> None:
+        for name in names:
+            self._resting.discard(name)
+            self._restart(name, lambda: None)
+
     def _begin_again(self, old: LifeDriver[Life], done: Callable[[], None]) -> None:
+        if old.name in self._resting:  # it begins when it is woken
+            done()
+            return
         driver = self.drivers[old.name] = self._live(self._pristine[old.name].renew(old.life.instance))
         self._restarts[old.name] += 1
         driver.begin()
@@ -427,6 +476,8 @@ class InlineEngine:
         self.unlisten(driver)
         for thread in driver.threads():
             (self._closing if thread.closing else self._threads).append(thread.thread)
+        if self._rests:
+            self._look_at_rests()
 
     # ---- what others ask ------------------------------------------------------------------------------
 
@@ -440,6 +491,7 @@ class InlineEngine:
         return (
             (self.phase == "draining" or self._stays_open)
             and self._incoming.empty
+            and not self._resting
             and all(driver.quiet() for driver in tuple(self.drivers.values()))
         )
 

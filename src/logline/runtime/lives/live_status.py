@@ -11,8 +11,9 @@ from dataclasses import replace
 from logline.engine.machine import Machine
 from logline.engine.operating import OperatorMachine
 from logline.engine.reading import SourceMachine
+from logline.engine.step import Step
 from logline.engine.writing import Writes
-from logline.names import ERRORS, TargetName
+from logline.names import ERRORS, LATE, Ssn, TargetName
 from logline.runtime.lives.calls import SetCalls
 from logline.runtime.lives.driver import LifeDriver
 from logline.runtime.lives.life import Life
@@ -35,7 +36,7 @@ def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatu
         answered, rows = _rows(driver, machine)
         known = replace(
             known,
-            taken=sum(at.ssn - at.marks for at in positions.values()),
+            taken=max(sum(at.ssn - at.marks for at in positions.values()) - spec.passed, 0),
             lag=lag_behind(store, spec.inputs, positions),
             in_flight=machine.in_flight,
             rows=rows,
@@ -44,16 +45,28 @@ def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatu
         )
     marks = machine.outbox.marks
     last = {port: machine.outbox.heads[port].last - marks for port in spec.ports}
+    retried = _errors_retried(machine)
     ending = machine.draining or machine.stopping
     return replace(
         known,
         out=sum(last.values()),
         open_sets=len(phases.sets) if phases is not None else 0,
         calls=driver.life.calls_in_flight,
-        errors=machine.outbox.open_errors,
+        errors=max(machine.outbox.unsettled_errors - len(retried), 0),
+        errors_retried=len(retried),
         errors_ever=last.get(ERRORS, 0),
+        late=last.get(LATE, 0),
         waits="; ".join(_waits(driver, machine)) if ending and not driver.quiet() else "",
     )
+
+
+def _errors_retried(machine: Machine) -> set[Ssn]:
+    """Until it is durable that they are settled."""
+    if not isinstance(machine, OperatorMachine):
+        return set()
+    steps = (machine.sealing.step, machine.commits.pending, machine.commits.flying)
+    logged = (ssn for step in steps if step is not None for ssn in list(Step.errors.peek(step).resolved))
+    return {*machine.generation.sets.retried(), *logged}
 
 
 def _target(driver: LifeDriver[Life], writes: Writes, target: TargetName) -> TargetStatus:

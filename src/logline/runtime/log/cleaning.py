@@ -17,7 +17,7 @@ from typing import NamedTuple
 from logline.engine.spec import InstanceSpec, write_port
 from logline.names import InstanceName
 from logline.runtime.lives.sweeping import sweep
-from logline.runtime.log.log_status import specs_of
+from logline.runtime.log.log_status import names_in, specs_of
 from logline.store.seam import Compacted, Store
 
 logger = logging.getLogger("logline")
@@ -27,7 +27,8 @@ LEAST, LEAST_ALONE = 64 << 10, 16 << 20
 
 
 class Cleaned(NamedTuple):
-    """What a journal held before and after."""
+    """How many events and write actions a journal held before and after. The marks of a stream, its end say, are
+    none."""
 
     before: int
     after: int
@@ -54,7 +55,10 @@ def compact(store: Store) -> Iterator[tuple[InstanceName, Compacted]]:
 
 def compact_if_mostly_empty(store: Store) -> None:
     """For the holder of the lease that starts a run, before anything lives."""
-    for name, found in store.compact(lambda size, empty: empty >= LEAST_ALONE and 2 * empty >= size):
+    meta = store.meta()
+    names = {} if meta is None else names_in(meta.graph)
+    for instance, found in store.compact(lambda size, empty: empty >= LEAST_ALONE and 2 * empty >= size):
+        name = names.get(instance, instance)
         if found.why_not:
             logger.info("the journal of %r is mostly empty and stays so: %s", name, found.why_not)
         else:
@@ -79,7 +83,8 @@ def _clean_one(store: Store, spec: InstanceSpec) -> Cleaned:
     ports = (*spec.ports, *map(write_port, spec.targets))
 
     def held() -> int:
-        return sum(len(reader.stored(port)) for port in ports)
+        there = (header for port in ports for header in reader.headers(port, reader.stored(port)))
+        return sum(header is not None and not header.mark for header in there)
 
     before = held()
     sweep(spec, store, all_rest=True)

@@ -11,6 +11,7 @@ What is settled is collected like any other event. Until then it is there, and a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Literal, NamedTuple
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from logline.engine.clock import WATERMARK
 from logline.engine.codec import watermark_instant
-from logline.engine.error_resolution import on_its_way
+from logline.engine.error_resolution import on_their_way
 from logline.engine.events import Output
 from logline.errors import BadName, LogError
 from logline.graph.instances import InstanceNode, expand
@@ -27,13 +28,12 @@ from logline.graph.model import ERRORS_SCHEMA
 from logline.graph.record import graph_of
 from logline.lineage.trace import trace
 from logline.lineage.view import LogView, name_of
-from logline.names import ERRORS, Called, OperatorName, PortName, event_name
+from logline.names import ERRORS, LATE, Called, OperatorName, event_name
 from logline.runtime.lives.dead_letters import rows_of
 from logline.store.seam import Reader, Store
 from logline.store.tables import record_in
 
 State = Literal["waiting", "being retried", "retried", "failed again", "dropped"]
-LATE = PortName("late")
 
 
 class ErrorState(NamedTuple):
@@ -62,11 +62,12 @@ def error_states(store: Store, operator: str | None = None, *, settled: bool = F
 
 def _of_instance(reader: Reader, instance: InstanceNode, settled: bool) -> Iterator[ErrorState]:
     image = reader.image()
+    retried = on_their_way(image, instance.name)
     for output in reader.pick(ERRORS, reader.stored(ERRORS)):
         outcome = image.resolved.get(output.ssn)
         if output.mark or outcome == "mark" or (outcome is not None and not settled):
             continue
-        state: State = outcome or ("being retried" if on_its_way(image, instance.name, output.ssn) else "waiting")
+        state: State = outcome or ("being retried" if output.ssn in retried else "waiting")
         yield ErrorState(event_name(instance.called, ERRORS, output.ssn), instance.operator, state, output)
 
 
@@ -131,8 +132,8 @@ def _joined(operator: str, parts: list[pa.Table]) -> pa.Table:
 
 
 def windows_out(store: Store, operator: str) -> dict[Called, datetime]:
-    """What is downstream of an operator and has a port `late`, and up to when its windows are out: what a retry puts
-    out for them is late."""
+    """What is downstream of an operator and has a port `late`, and the end of the last of its windows that is out:
+    what a retry puts out for those is late."""
     record = record_in(store)
     expansion = expand(graph_of(record))
     down = {OperatorName(operator.partition("/")[0])}
@@ -143,5 +144,23 @@ def windows_out(store: Store, operator: str) -> dict[Called, datetime]:
         down.add(instance.operator)
         watermark = store.read(name).image().clock.get(WATERMARK) if name in store.instances() else None
         if LATE in record.operators[instance.operator].outputs and watermark is not None:
-            found[instance.called] = watermark_instant(watermark)
+            size = span_of((record.operators[instance.operator].parameters or {}).get("size", ""))
+            found[instance.called] = watermark_instant(watermark - watermark % size if size else watermark)
     return found
+
+
+_SPAN = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d)(?:\.(\d{6}))?")
+
+
+def span_of(text: str) -> int:
+    """The size of a window in microseconds, from the text that the log has of it; 0 if it is none. Windows are
+    counted from 1970, so that a watermark in the middle of one is out of those before it only.
+
+    >>> span_of("1 day, 1:00:00"), span_of("0:00:00.250000"), span_of("10")
+    (90000000000, 250000, 0)
+    """
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        return 0
+    days, hours, minutes, seconds, micros = (int(part or 0) for part in found.groups())
+    return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000_000 + micros

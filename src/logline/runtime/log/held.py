@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from logline.engine.error_resolution import on_their_way
 from logline.engine.sets import Member
 from logline.names import ERRORS, InstanceName, PortName, Ssn, sender_of
 from logline.runtime.log.log_status import specs_of
@@ -39,14 +40,16 @@ def held_by_errors(store: Store) -> dict[InstanceName, HeldByErrors]:
 def _held_by(store: Store, name: InstanceName) -> HeldByErrors:
     reader = store.read(name)
     image = reader.image()
-    if not image.open_errors:
+    retried = on_their_way(image, name) if image.unsettled_errors else set()
+    errors = image.unsettled_errors - len(retried)
+    if not errors:
         return HeldByErrors(0, 0)
-    waiting = [ssn for ssn in reader.stored(ERRORS) if ssn not in image.resolved]
+    waiting = [ssn for ssn in reader.stored(ERRORS) if ssn not in image.resolved and ssn not in retried]
     members = {m for opened in image.sets.values() if opened.cause == "parked" for m in map(_place, opened.members)}
     there: dict[tuple[InstanceName, PortName], list[Ssn]] = {(name, ERRORS): waiting}
     for sender, port, ssn in sorted(members):
         there.setdefault((sender, port), []).append(ssn)
-    return HeldByErrors(image.open_errors, sum(_nbytes(store, *port, ssns) for port, ssns in there.items()))
+    return HeldByErrors(errors, sum(_nbytes(store, *port, ssns) for port, ssns in there.items()))
 
 
 def _place(member: Member) -> tuple[InstanceName, PortName, Ssn]:

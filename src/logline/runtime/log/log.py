@@ -30,7 +30,7 @@ from logline.names import (
     port_name,
 )
 from logline.runtime.log.error_states import error_states, errors_table, rows_table
-from logline.store.address import as_text, find_store, no_log, shown
+from logline.store.address import address_of, as_text, find_store, no_log, shown
 from logline.store.seam import Reader, Store
 from logline.store.tables import TABLES, one_table, record_in
 
@@ -205,8 +205,9 @@ class Log:
 
 
 def open_log(url: str | Secret) -> Log:
-    """Opens the log at that address, while its pipeline runs or after. Raises LogError if there is none."""
-    url = as_text(url)
+    """Opens the log at that address, while its pipeline runs or after; the path of its folder will do. Raises
+    LogError if there is none."""
+    url = address_of(as_text(url))
     store = find_store(url)
     if store is None:
         raise no_log(url)

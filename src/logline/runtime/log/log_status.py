@@ -7,15 +7,15 @@ How far each operator is comes from the journals, so that it is right whoever wr
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from logline.engine.spec import InstanceSpec, write_port
-from logline.graph.instances import expand
+from logline.graph.instances import Channel, expand
 from logline.graph.lineage_paths import kept_ports
 from logline.graph.record import GraphRecord, OperatorRecord, graph_of, whole_record
-from logline.names import BoxName, InstanceName, PortName
+from logline.names import BoxName, Called, InstanceName, PortName
 from logline.runtime.lives.instances import retain
 from logline.runtime.messages.notes import DRIVER_NOTES, DriverNote, read_note
 from logline.runtime.messages.wire import encode
@@ -57,7 +57,10 @@ def log_status(store: Store) -> LogStatus:
     holder = store.running()  # after the note: a run that ends in between has said so in it
     lives = noted is not None and holder is not None and noted.run == holder.run
     expansion, every = expand(graph_of(meta.graph)), specs_of(meta.graph)
-    specs = {name: replace(every[name], inputs=expansion.into(name)) for name in expansion.instances}
+    specs = {
+        name: replace(every[name], inputs=into, passed=passed_by(meta.graph, into))
+        for name, into in ((name, expansion.into(name)) for name in expansion.instances)
+    }
     operators = {}
     for name, node in expansion.instances.items():
         known = (noted.operators if noted is not None else {}).get(node.called, OperatorStatus())
@@ -107,6 +110,17 @@ def specs_of(record: GraphRecord) -> dict[InstanceName, InstanceSpec]:
             keep=frozenset(record.keep.get(operator, _all_ports(known))),
         )
     return found
+
+
+def passed_by(record: GraphRecord, channels: Iterable[Channel]) -> int:
+    """Events that had passed before these channels were there (`InstanceSpec.passed`)."""
+    return sum(record.passed.get(channel.name, 0) for channel in channels)
+
+
+def names_in(record: GraphRecord) -> dict[InstanceName, Called]:
+    """What users call the instances of a log, those of operators that are gone among them (R14)."""
+    instances = expand(graph_of(whole_record(record))).instances
+    return {name: instance.called for name, instance in instances.items()}
 
 
 def _all_ports(known: OperatorRecord) -> tuple[PortName, ...]:

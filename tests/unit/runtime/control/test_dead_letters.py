@@ -334,3 +334,18 @@ def test_a_row_whose_window_is_out_is_late_and_said_to_be(tmp_path: Path, caplog
     assert (error["state"], error["late"]) == ("retried", ["hourly.late:3"])  # 1 and 2 are marks: end, reopened
     assert run.log.read("hourly.late:3").num_rows == 1
     assert said.count("1 records are late: their windows are out. They are on port 'late'") == 1
+
+
+def test_a_window_is_out_when_the_watermark_has_reached_its_end(tmp_path: Path) -> None:
+    """Not all that is before the watermark: the window around it is open."""
+    p = ll.Pipeline("late")
+    table = pa.table({"at": [datetime(2026, 1, 1, 1), datetime(2026, 1, 2, 3, 20)], "n": [1, 2]})
+    checked = p.source("rows", ll.sources.batches([table])).map_batches("checked", lambda batch: batch)
+    for name, size in (("hourly", "1h"), ("daily", "1d")):
+        checked.window(name, ll.tumbling(size, on="at"), agg={"total": ("n", "sum")})
+    run = p.run(f"lmdb:{tmp_path / 'log'}", engine="inline", until="now")
+    found = windows_out(run.log.store, "checked")
+    assert {name: (at.day, at.hour, at.minute) for name, at in found.items()} == {
+        "hourly": (2, 3, 0),
+        "daily": (2, 0, 0),
+    }

@@ -115,6 +115,21 @@ def test_what_is_put_before_a_window_takes_what_the_window_had_not(log: str) -> 
     assert log_status(last.log.store).operators["hourly"].taken == 2
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_inserted_operator_counts_what_it_has_taken_itself(log: str, ended: bool) -> None:
+    """Not what had passed before it was there; an end that was taken back is no event."""
+    rows = [(1, 9), (2, 9), (4, 10)]
+    run(sales(rows), log, close=ended)
+    rows += [(5000, 10), (8, 10)]
+    again = run(sales(rows, small), log)
+    for status in (again.status(), log_status(again.log.store)):
+        assert (status.operators["small"].taken, status.operators["small"].lag) == (2, 0)
+    rows += [(16, 11)]
+    last = run(sales(rows), log)  # it is taken out: what is behind it goes on counting where it was
+    for status in (last.status(), log_status(last.log.store)):
+        assert (status.operators["hourly"].taken, status.operators["hourly"].lag) == (3 + 1, 0)
+
+
 def test_what_is_taken_out_again_gives_its_place_back(log: str) -> None:
     rows = [(1, 9), (5000, 9), (4, 10)]
     run(sales(rows, small), log)
@@ -148,6 +163,25 @@ def test_a_source_joins_and_another_one_leaves(log: str) -> None:
     assert totals(run(sales(rows, both), log)) == [1, 204]  # hour 9 is out: late
     rows.append((8, 11))
     assert totals(run(sales(rows, other), log, close=True)) == [1, 204, 2308]
+
+
+def test_a_source_that_is_brought_back_is_read_again_and_check_says_so(log: str) -> None:
+    def store(**sources: Rows) -> ll.Pipeline:
+        p = ll.Pipeline("stores")
+        for name, rows in sources.items():
+            p.source(name, Growing(rows), rows=1).sink(f"of_{name}", ll.sinks.collect())
+        return p
+
+    a, b = [(1, 9)], [(2, 9)]
+    run(store(a=a, b=b), log)
+    run(store(a=a), log)
+    b.append((3, 9))
+    found = store(a=a, b=b).check(log).changes
+    assert found is not None and not found.refused
+    (told,) = [line for line in found.accepted if line.startswith("source 'b'")]
+    assert "One of that name was removed before: it is read again from its beginning" in told
+    assert "let it read only what is new" in told
+    assert totals(run(store(a=a, b=b), log), "of_b") == [2, 3]  # the sink is another one, too
 
 
 def test_an_operator_is_made_anew_from_what_the_log_has(log: str) -> None:

@@ -268,12 +268,17 @@ def test_takeover_of_a_run_that_is_at_work(key: str) -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("postgresql://u:hunter2@db/sales", "logs in PostgreSQL are not available in this version"),
+        ("postgresql://u:hunter2@/sales?host=/nowhere", "can't be used"),
+        ("postgresql://u:hunter2@db/sales?log=Sales", "takes small letters"),
+        ("postgresql://u:hunt@er2:hunter2/sales", "address of the log can't be read"),
         ("host=db password=hunter2", "this is not the address of a log"),
         ("memory:", "says where it is"),
     ],
 )
-def test_other_logs_are_not_available_and_no_secret_is_repeated(key: str, url: str, says: str) -> None:
+def test_no_message_about_an_address_repeats_a_secret(
+    key: str, url: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("logline.store.postgres.store.OPENING", 0.0)
     p, _, _ = piped(key)
     with pytest.raises(LogError, match=says) as caught:
         start(p, url)

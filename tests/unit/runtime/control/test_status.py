@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +217,57 @@ def test_errors_are_those_that_are_open() -> None:
     run.drop("op.errors:1")
     after = log_status(run.log.store).operators["op"]
     assert (after.errors, after.errors_ever) == (1, 2)
+
+
+@ENGINES
+def test_errors_that_are_being_retried_are_not_open(tmp_path: Path, engine: Any) -> None:
+    gate, log = tmp_path / "gate", f"lmdb:{tmp_path / 'log'}"
+    p = ll.Pipeline("p")
+
+    def ask(row: dict[str, Any], ctx: Any) -> dict[str, Any]:
+        if (tmp_path / "fixed").exists():
+            until(gate.exists)
+        elif row["n"] < 2:
+            raise ValueError("no")
+        return row
+
+    asked = p.source("s", Numbers(3)).map_rows("m", ask, schema="n long", on_error="divert")
+    asked.sink("store", ll.sinks.collect())
+
+    def errors(status: Any) -> tuple[int, int, int]:
+        one = status.operators["m"]
+        return one.errors, one.errors_retried, one.errors_ever
+
+    with p.start(log, engine=engine) as run:
+        until(lambda: errors(run.status()) == (2, 0, 2))
+        (tmp_path / "fixed").touch()
+        run.retry("m.errors:1")
+        until(lambda: errors(run.status()) == (1, 1, 2))
+        assert errors(log_status(run.log.store)) == (1, 1, 2) and run.status().open_errors == 1
+        assert "m: 1 error being retried" in run.status().remarks
+        assert "1 errors, 1 errors being retried" in line("p", run.status())
+        gate.touch()
+        until(lambda: errors(run.status()) == (1, 0, 2))
+    run.retry("m.errors:2")  # at rest
+    assert errors(log_status(run.log.store)) == (0, 1, 2)
+
+
+@ENGINES
+def test_late_rows_are_told(tmp_path: Path, engine: Any) -> None:
+    """Also after the run, and of earlier ones: the log has them."""
+    times = [datetime(2026, 1, 1, hour) for hour in (1, 5, 1, 2)]
+    p = ll.Pipeline("p")
+    events = [pa.table({"at": pa.array([at], pa.timestamp("us")), "n": [1]}) for at in times]
+    events.append(pa.table({"at": pa.array([None], pa.timestamp("us")), "n": [1]}))
+    hourly = p.source("rows", ll.sources.batches(events), rows=1).window(
+        "hourly", ll.tumbling("1h", on="at"), agg={"n": ("n", "sum")}
+    )
+    hourly.sink("store", ll.sinks.collect())
+    log = f"lmdb:{tmp_path / 'log'}"
+    status = p.run(log, engine=engine).status()
+    assert status.operators["hourly"].late == 3 and status.operators["store"].late == 0
+    wanted = "hourly: 3 events on hourly.late (in this run 2 rows too late, 1 row without a time)"
+    assert wanted in status.remarks and "3 late" in line("p", status)
+    again = p.run(log, engine=engine)
+    assert again.status().remarks == ["hourly: 3 events on hourly.late"]
+    assert log_status(again.log.store).operators["hourly"].late == 3

@@ -302,3 +302,70 @@ def test_a_life_that_ends_by_itself_while_a_restart_is_asked_for_begins_again(sc
     scene.look()
     assert scene.life() is not first
     assert scene.supervisor.workers["a"].over is None
+
+
+def rests(scene: Scene) -> list[str]:
+    """Has the life of `a` come to rest; what is noted when it has."""
+    rested: list[str] = []
+    scene.life().hear(Started(1))
+    scene.supervisor.rest([InstanceName("a")], lambda: rested.append("a"))
+    scene.look()
+    return rested
+
+
+def test_a_group_at_rest_begins_no_life_until_it_is_woken(scene: Scene) -> None:
+    first, rested = scene.life(), rests(scene)
+    assert first.told == [Stop()] and not rested and not first.killed
+    first.ended(Ended(over="stopped"))
+    scene.look()
+    scene.pass_by(5, "a")
+    assert rested == ["a"] and scene.life() is first
+    scene.supervisor.wake([InstanceName("a")])
+    scene.look()
+    assert scene.life() is not first and scene.supervisor.workers["a"].restarts == 1
+    assert scene.life("b").told == []
+
+
+def test_a_group_that_dies_on_its_way_to_rest_is_at_rest(scene: Scene) -> None:
+    first, rested = scene.life(), rests(scene)
+    first.ended(Ended(how="died"))
+    scene.look()
+    scene.pass_by(5, "a")
+    assert rested == ["a"] and scene.life() is first
+    scene.supervisor.wake([InstanceName("a")])
+    scene.look()
+    assert scene.life() is not first
+
+
+def test_one_that_is_woken_before_it_rests_begins_again(scene: Scene) -> None:
+    """Also if it has just come to its end by itself when the kill comes."""
+    first = scene.life()
+    rests(scene)
+    first.kill = lambda: first.ended(Ended(over="stopped"))  # type: ignore[method-assign]
+    scene.supervisor.wake([InstanceName("a")])
+    scene.look()
+    scene.look()
+    assert scene.life() is not first and scene.supervisor.workers["a"].over is None
+
+
+def test_a_run_is_not_over_while_a_group_that_had_finished_rests(scene: Scene) -> None:
+    """Its end is about to be taken back (R11')."""
+    rested = rests(scene)
+    for name in NAMES:
+        scene.life(name).ended(Ended(over="finished"))
+    scene.look()
+    assert rested and scene.supervisor.phase == "running"
+    scene.supervisor.wake([InstanceName("a")])
+    scene.look()
+    assert scene.supervisor.workers["a"].over is None and scene.supervisor.workers["b"].over == "finished"
+
+
+def test_a_stop_does_not_wait_for_a_group_at_rest(scene: Scene) -> None:
+    rests(scene)
+    scene.life().ended(Ended(over="stopped"))
+    scene.look()
+    scene.supervisor.command("stop")
+    scene.look()
+    scene.life("b").ended(Ended(over="stopped"))
+    scene.look()
+    assert scene.supervisor.phase == "stopped"

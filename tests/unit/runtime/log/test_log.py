@@ -123,6 +123,26 @@ def test_a_log_that_is_not_in_its_folder(tmp_path: Path) -> None:
         open_log(f"lmdb:{tmp_path / 'absent'}")
 
 
+def test_the_path_of_a_log_will_do_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    p, tap, _ = piped(key)
+    monkeypatch.chdir(tmp_path)
+    tap.close_it()
+    for name in ("sales.log", "of March"):
+        start(p, f"lmdb:{name}").wait(PATIENCE)
+        for path in (name, f"./{name}", str(tmp_path / name)):
+            assert open_log(path).url == f"lmdb:{path}"
+    with pytest.raises(LogError, match=f"there is no log at {tmp_path / 'absent'}: check the path"):
+        open_log("absent")
+    with pytest.raises(LogError, match="this is not the address of a log") as caught:
+        open_log("host=db password=hunter2")
+    assert "hunter2" not in str(caught.value)
+    for use in (p.check, lambda log: p.start(log, engine="inline"), p.run):
+        with pytest.raises(LogError, match=r"did you mean 'lmdb:sales\.log'\?"):
+            use("sales.log")
+
+
 @pytest.mark.parametrize(
     ("log", "says"),
     [
