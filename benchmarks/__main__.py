@@ -9,6 +9,7 @@ BENCHMARKS = (
     "machine",
     "relay",
     "hop",
+    "stores",
     "growth",
     "idle",
     "restart",

