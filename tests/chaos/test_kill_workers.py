@@ -19,6 +19,7 @@ import pytest
 from tests.chaos.sales_job import pipeline
 from tests.chaos.striking import declare_dead
 from tests.chaos.test_kill_process import expected
+from tests.postgres import Database, server
 from tests.waiting import PATIENCE, until
 
 import logline as ll
@@ -46,12 +47,25 @@ def run(tmp_path: Path, database: Path, hold: Path) -> Iterator[ll.Run]:
         yield run
 
 
-def start(folder: Path, database: Path, durability: Any = "process", *, held: bool = False, **more: Any) -> ll.Run:
+def start(
+    folder: Path, database: Path, durability: Any = "process", *, held: bool = False, log: str = "", **more: Any
+) -> ll.Run:
     hold = folder / "go on"
     if not held:
         hold.touch()
     job = pipeline(str(database), str(hold))
+    if log:
+        return job.start(log, engine="processes", **more)
     return job.start(f"lmdb:{folder / 'log'}", engine="processes", durability=durability, **more)
+
+
+@pytest.fixture(params=["lmdb", "postgres"])
+def log(request: pytest.FixtureRequest) -> str:
+    """Where the log is; empty: in the test's folder."""
+    if request.param == "lmdb":
+        return ""
+    database: Database = request.getfixturevalue("postgres")
+    return f"{database.bare}&log=log_of_{database.schema}"
 
 
 def totals(database: Path) -> list[tuple[str, str, int]]:
@@ -70,7 +84,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_each_armed_point(
-    point: str, tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+    point: str, tmp_path: Path, database: Path, log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every operator dies there, the first time or a later one."""
     victims = ["orders", "checked", "hourly", "store"]
@@ -80,7 +94,7 @@ def test_a_kill_at_each_armed_point(
         victims = victims[1:]
     count = 1 if point in ("claim.inside", "rebuild.before") else 2
     monkeypatch.setenv("LOGLINE_FAULT", ",".join(f"{v}:{point}:{count}" for v in victims))
-    with start(tmp_path, database) as run:
+    with start(tmp_path, database, log=log) as run:
         status = run.wait(PATIENCE)
     assert {n: o.restarts for n, o in status.operators.items() if n in victims} == dict.fromkeys(victims, 1)
     assert totals(database) == expected()
@@ -229,4 +243,24 @@ def test_a_second_run_on_a_log_in_use(run: ll.Run, tmp_path: Path, database: Pat
             run.wait(PATIENCE)
         hold.touch()
         assert other.wait(PATIENCE).phase == "finished"
+    assert totals(database) == expected()
+
+
+def test_the_server_of_the_log_goes_away_and_comes_back(
+    postgres: Database, tmp_path: Path, database: Path, hold: Path
+) -> None:
+    """The pipeline pauses, and nobody dies of it. Twice: the second time an operator is killed meanwhile."""
+    with start(tmp_path, database, held=True, log=f"{postgres.bare}&log=log_of_{postgres.schema}") as run:
+        until(lambda: run.status().operators["store"].taken > 0)
+        for victim in (None, "hourly"):
+            server().stop()
+            if victim is not None and (pid := run.pid(victim)) is not None:
+                os.kill(pid, signal.SIGKILL)
+            hold.touch()  # what comes now can't be logged yet
+            server().start()
+        status = run.wait(PATIENCE)
+    assert status.phase == "finished"
+    assert {name: operator.restarts for name, operator in status.operators.items() if operator.restarts} == {
+        "hourly": 1
+    }
     assert totals(database) == expected()

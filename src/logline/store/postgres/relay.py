@@ -39,6 +39,8 @@ TOGETHER = 0.01
 BEAT = 5.0
 """Seconds between two looks at which hosts there are."""
 GONE = 3 * BEAT
+CONNECTING = 2.0
+"""Seconds that the end of a relay waits for a server that it may be connecting to."""
 TRY = 2.0
 """Seconds between two tries to become the host's relay."""
 MOST = 7000
@@ -144,11 +146,10 @@ class _Relay:
 
     def stop(self) -> None:
         """Another process of this host may be the relay from now on."""
+        os.eventfd_write(self._wake, 1)  # before: the thread closes it once it knows
         self._over.set()
-        os.eventfd_write(self._wake, 1)
-        self._thread.join()
-        disown(self._wake)
-        os.close(self._wake)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CONNECTING)
 
     def _run(self) -> None:
         lock = own(os.open(self._folder / "relay.lock", os.O_RDWR | os.O_CREAT, 0o600))
@@ -161,8 +162,9 @@ class _Relay:
                     continue
                 self._relay()
         finally:
-            disown(lock)
-            os.close(lock)
+            for file in (lock, self._wake):
+                disown(file)
+                os.close(file)
 
     def _relay(self) -> None:
         """Until it is told to stop; a server that is away is waited for."""

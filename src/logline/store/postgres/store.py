@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,6 @@ class PgStore:
         self._commits = made(address.dsn, prepare=address.prepares)
         self._direct = made(address.direct, prepare=False)
         """Past a pooler: for what belongs to a session."""
-        self._closed = False
         try:
             made_id = self._commits.run(
                 partial(prepare, schema=address.log, create=create, place=place, log_id=log_id), patience=OPENING
@@ -138,7 +138,8 @@ class PgStore:
         self._readers: dict[InstanceName, PgReader] = {}
         self._leases: list[PgLease] = []
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        # Of a log that nobody uses any more: nobody calls close().
+        self._close = weakref.finalize(self, _close, os.getpid(), self._bells, (self._commits, self._direct))
         self.read_any: Callable[[InstanceName], PgReader] = self.read
         """Reads a journal of the log, also one on another server."""
 
@@ -263,9 +264,11 @@ class PgStore:
 
     def close(self) -> None:
         """Closes the connections, and ends all waiting for the server."""
-        if self._closed or self._pid != os.getpid():
-            return
-        self._closed = True
-        self._bells.close()
-        for connections in (self._commits, self._direct):
-            connections.close()
+        self._close()
+
+
+def _close(pid: int, bells: HostBells, pools: Sequence[Connections]) -> None:
+    if pid == os.getpid():  # in a fork they are the parent's
+        bells.close()
+        for pool in pools:
+            pool.close()
