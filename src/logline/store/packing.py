@@ -11,6 +11,7 @@ Rows that are staged (R9) hold one event each: another life may stage other even
 A write action that passes an event on (`Output.same`) has that event's channel and SSN in place of a payload; a
 reader takes the payload from the sender's journal, where it stays until the write is known to be done (R12).
 
+    >>> from logline.names import Serial
     >>> event = Output(PortName("out"), Ssn(7), pa.record_batch({"n": [1, 2]}), 2, 16, 16, Serial(3))
     >>> packer = Packer({})
     >>> (run,) = packer.together([event], alone=())
