@@ -14,9 +14,9 @@ reader takes the payload from the sender's journal, where it stays until the wri
     >>> from logline.names import Serial
     >>> event = Output(PortName("out"), Ssn(7), pa.record_batch({"n": [1, 2]}), 2, 16, 16, Serial(3))
     >>> packer = Packer({})
-    >>> (run,) = packer.together([event], alone=())
+    >>> [(port, run)] = packer.together([event], alone=())
     >>> [(_, number, schema)] = packer.fresh_schemas()
-    >>> run.read(PortName("out"), [7], schema)[0].payload.to_pydict()
+    >>> run.read(port, [7], schema)[0].payload.to_pydict()
     {'n': [1, 2]}
 """
 
