@@ -106,6 +106,7 @@ LAYERS = {
         "tests/unit/runtime/lives/test_reading.py",
     ),
     "store": ("tests/unit/store/test_compaction.py",),
+    "postgres": ("tests/unit/store/test_postgres.py", "tests/conformance/test_postgres_store.py"),
     "supervision": ("tests/unit/runtime/control/test_supervisor.py", "tests/unit/runtime/control/test_closing.py"),
     "payloads": (
         "tests/unit/runtime/lives/test_payloads.py",

@@ -94,6 +94,12 @@ def test_seeds_where_a_connection_was_replaced_by_one_at_its_end(simulator: Simu
     assert not simulator.tally.violations
 
 
+@pytest.mark.parametrize("seed", [610004030, 610004365])
+def test_seeds_where_a_run_that_closes_died_or_was_late(simulator: Simulator, seed: int) -> None:
+    """Its source had logged the end of what it read, and not its own; or did so after the next run had looked."""
+    simulator.schedule(seed)
+
+
 @pytest.mark.parametrize("seed", [20261609, 20261899])
 def test_seeds_that_found_a_bug_in_a_stop(simulator: Simulator, seed: int) -> None:
     """A set in generation waited for its writes to be executed, which a life that stops did not do any more."""

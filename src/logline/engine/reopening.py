@@ -24,8 +24,13 @@ from logline.names import ERRORS, ChannelName, PartitionName, Serial, Ssn
 
 
 def reopen_step(image: Image, spec: InstanceSpec) -> Step:
-    """Takes the end back; an empty step if it was not given."""
+    """Takes the end back; an empty step if it was not given. Partitions that may have more are read on, also those of
+    a source that died before it gave its own end."""
     step = Step()
+    for partition in _growing(image, spec):
+        known = image.reads[partition]
+        status = "incomplete" if spec.replayable else known.status
+        step.reads.progress[partition] = known._replace(ended=False, status=status)
     if not image.ended:
         return step
     step.reopened = True
@@ -35,15 +40,11 @@ def reopen_step(image: Image, spec: InstanceSpec) -> Step:
     if ERRORS in spec.ports:  # neither mark waits for somebody to retry or drop it
         last = image.head(ERRORS).last
         step.errors.resolved |= {last: "mark", Ssn(last + 1): "mark"}
-    for partition in _growing(image, spec):
-        known = image.reads[partition]
-        status = "incomplete" if spec.replayable else known.status
-        step.reads.progress[partition] = known._replace(ended=False, status=status)
     return step
 
 
 def _growing(image: Image, spec: InstanceSpec) -> Iterable[PartitionName]:
-    """The partitions that may have more by now."""
+    """The partitions whose end is logged, and that may have more by now."""
     return [name for name, known in image.reads.items() if known.ended and spec.grows]
 
 

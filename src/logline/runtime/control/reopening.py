@@ -84,25 +84,27 @@ def finish_reopening(store: Store, specs: Sequence[InstanceSpec]) -> None:
 
 
 def take_back_ends(store: Store, specs: Sequence[InstanceSpec]) -> None:
-    """Reopens the sources that have ended in an earlier run, and all that is downstream. Nobody lives."""
+    """Reopens the sources that have ended in an earlier run, and all that is downstream. Nobody lives, or is late: a
+    life of an earlier run that closes its streams could log an end after the look, so each source is claimed first
+    (R10). One that died when its partitions had ended and it had not reads on, too."""
     known = store.instances()
-    sources = [spec.name for spec in specs if not spec.inputs and spec.name in known]
-    ended = [name for name in sources if store.read(name).image().ended]
-    if ended:
-        reopen(store, specs, ended)
+    sources = [spec for spec in specs if not spec.inputs and spec.name in known]
+    ended = [spec.name for spec in sources if _reopen_one(store, spec, always=True)]
+    reopen_after(store, specs, ended)
 
 
-def _reopen_one(store: Store, spec: InstanceSpec, *, always: bool) -> None:
+def _reopen_one(store: Store, spec: InstanceSpec, *, always: bool) -> bool:
+    """Whether an end was taken back. Fences off whoever lives."""
     while True:
         journal = store.claim(spec.name)
         try:
             if not always and not must_reopen(journal.image, spec, _heads(store, spec)):
-                return
+                return False
             step = reopen_step(journal.image, spec)
             if not step.empty:
                 step.number = journal.image.commits + 1
                 journal.commit(step)
-            return
+            return step.reopened
         except Fenced:
             continue  # a life of it began in between: the next claim fences that one off
         finally:

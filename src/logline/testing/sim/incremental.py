@@ -66,7 +66,8 @@ class IncrementalRuns:
     def last(self) -> None:
         """One that ends the streams. It reads to the end, or takes back the ends of earlier runs and closes."""
         self.at_last = True
-        ended = any(self._world.store.read(n).image().ended for n, i in self._world.instances.items() if i.source)
+        images = [self._world.store.read(n).image() for n, i in self._world.instances.items() if i.source]
+        ended = any(image.ended or any(read.ended for read in image.reads.values()) for image in images)
         self._begin(until_now=ended, closes=ended)
 
     def all_report(self) -> None:

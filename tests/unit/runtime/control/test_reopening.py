@@ -11,14 +11,15 @@ from tests.waiting import PATIENCE
 
 from logline.connectors import sources
 from logline.engine.events import Output, Position
+from logline.engine.progress import Progress
 from logline.engine.spec import InstanceSpec
 from logline.engine.step import Step
 from logline.errors import Fenced
 from logline.graph.instances import Channel
 from logline.graph.operator import Context, Emit, Event, Operator
-from logline.names import IN, OUT, ChannelName, InsetId, InstanceName, Serial, Ssn
+from logline.names import IN, OUT, ChannelName, InsetId, InstanceName, PartitionName, Serial, Ssn
 from logline.pipeline import Pipeline
-from logline.runtime.control.reopening import finish_reopening, in_order, reopen
+from logline.runtime.control.reopening import finish_reopening, in_order, reopen, take_back_ends
 from logline.store.memory import MemoryStore
 
 ORDERS, HOURLY, STORE = InstanceName("orders"), InstanceName("hourly"), InstanceName("store")
@@ -123,3 +124,30 @@ def test_a_set_that_failed_is_retried_after_all_have_left(key: str) -> None:
     assert run.retry("check.errors:1")
     assert start(p, f"memory:{key}").wait(PATIENCE).phase == "finished"
     assert bucket.written == [1, 3, 2]
+
+
+# ---- sources of a run until now -----------------------------------------------------------------------------------
+
+
+def read_to_the_end() -> Step:
+    """The end of a partition, without that of the source itself."""
+    step = Step()
+    step.reads.progress[PartitionName("0")] = Progress(offset=b"7", status="complete", ended=True)
+    return step
+
+
+def test_a_source_that_died_before_its_own_end_reads_on(store: MemoryStore) -> None:
+    commit(store, ORDERS, read_to_the_end())
+    take_back_ends(store, SPECS)
+    image = store.read(ORDERS).image()
+    assert image.reads[PartitionName("0")] == Progress(offset=b"7", status="incomplete", ended=False)
+    assert image.marks == 0  # nobody has seen an end
+
+
+def test_a_late_life_of_a_source_gives_no_end_after_the_look(store: MemoryStore) -> None:
+    late = store.claim(ORDERS)
+    take_back_ends(store, SPECS)
+    step = read_to_the_end()
+    step.number = late.image.commits + 1
+    with pytest.raises(Fenced):
+        late.commit(step)
