@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.jvms import cache_in
 from tests.mounts import run_on_small_disk
 
 CODE = """
@@ -57,7 +58,15 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("engine", "durability"), [("inline", "disk"), ("inline", "process"), ("processes", "disk"), ("spark", "disk")]
 )
-def test_the_reason_is_the_disk(tmp_path: Path, engine: str, durability: str) -> None:
+def test_the_reason_is_the_disk(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    durability: str,
+) -> None:
+    if engine == "spark":
+        monkeypatch.setenv("XDG_CACHE_HOME", cache_in(tmp_path_factory.mktemp("cache")))
     ran = run_on_small_disk(tmp_path, "7m", CODE, tmp_path, engine, durability)
     assert ran.returncode == 0, ran.stderr
     said, error, phase, outside, whole = json.loads(ran.stdout.splitlines()[-1])

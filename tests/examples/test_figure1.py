@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.jvms import cache_in
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -19,7 +21,7 @@ def test_the_demo_kills_an_operator_and_gets_it_right(tmp_path: Path) -> None:
             **os.environ,
             "PYTHONPATH": str(ROOT / "src"),
             "TMPDIR": str(tmp_path / "tmp"),
-            "XDG_CACHE_HOME": str(tmp_path),
+            "XDG_CACHE_HOME": cache_in(tmp_path / "cache"),
         },
         capture_output=True,
         text=True,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.jvms import cache_in
 
 import logline as ll
 
@@ -16,7 +17,7 @@ SLOTS = 6
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Logline's own session, with six slots."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))  # where Spark's own log goes
+        patch.setenv("XDG_CACHE_HOME", cache_in(tmp_path_factory.mktemp("cache")))  # where Spark's own log goes
         session = ll.session(
             "tests",
             master=f"local[{SLOTS},100]",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.chaos.test_kill_process import expected
 from tests.chaos.test_kill_workers import alive, totals
+from tests.jvms import cache_in, options
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ def spawn(arguments: list[str], folder: Path, **more: str) -> subprocess.Popen[s
     return subprocess.Popen(
         [sys.executable, *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(folder / "cache"), **more},
+        env={**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": cache_in(folder / "cache"), **more},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -120,7 +121,7 @@ def script(folder: Path, master: str, source: str = "batches", **more: str) -> s
     (folder / "job.py").write_text(SCRIPT % START)
     (folder / "beside.py").write_text(BESIDE)
     arguments = ["job.py", master, str(folder / "sales.db"), source]
-    return spawn(arguments, folder, **{"PYSPARK_PYTHON": sys.executable, **more})
+    return spawn(arguments, folder, **{"PYSPARK_PYTHON": sys.executable, "SPARK_SUBMIT_OPTS": options(), **more})
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, object]:

@@ -19,6 +19,7 @@ from tests.chaos.sales_job import pipeline
 from tests.chaos.test_kill_process import expected
 from tests.chaos.test_kill_workers import alive, totals
 from tests.cli.harness import TOTALS, environment, write_sales
+from tests.jvms import cache_in
 from tests.spark.test_drivers import START, offspring, spawn
 from tests.waiting import PATIENCE, until
 
@@ -38,7 +39,7 @@ class Command:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "logline", *command],
             cwd=folder,
-            env=environment(XDG_CACHE_HOME=str(folder / "cache")),
+            env=environment(XDG_CACHE_HOME=cache_in(folder / "cache")),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

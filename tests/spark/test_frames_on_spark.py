@@ -20,6 +20,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.chaos.test_kill_workers import alive
+from tests.jvms import cache_in
 from tests.waiting import PATIENCE, until
 
 import logline as ll
@@ -163,11 +164,10 @@ def test_the_driver_is_killed_and_its_log_resumed(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(DRIVER)
     log = f"lmdb:{tmp_path / 'log'}"
-    # A cache for each: a second session there would write an archive of classes when it ends.
-    first, second = ({**os.environ, "XDG_CACHE_HOME": str(tmp_path / name)} for name in ("first", "second"))
+    environment = {**os.environ, "XDG_CACHE_HOME": cache_in(tmp_path / "cache")}
     go = tmp_path / "go"
     command = [sys.executable, str(script), log, str(go)]
-    driver = subprocess.Popen(command, env=first, start_new_session=True)
+    driver = subprocess.Popen(command, env=environment, start_new_session=True)
     pids: set[int] = set()
 
     def midway() -> bool:
@@ -185,7 +185,7 @@ def test_the_driver_is_killed_and_its_log_resumed(tmp_path: Path) -> None:
         driver.wait()
     until(lambda: not any(alive(pid) for pid in pids))
     go.touch()
-    done = subprocess.run(command, env=second, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     wanted: list[dict[str, Any]] = [{"part": k, "total_sum": sum(range(k, 600, 5))} for k in range(5)]
     assert f"RESULT {wanted}" in done.stdout
     assert ll.open_log(log).store.read("sums").head("out").last == 7  # type: ignore[arg-type]  # and the end

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.test_kill_workers import alive
+from tests.jvms import cache_in
 from tests.spark.test_drivers import ROOT, START, offspring
 from tests.waiting import until
 
@@ -63,7 +64,7 @@ class Driver:
             self.process = subprocess.Popen(
                 [sys.executable, "job.py", session],
                 cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(self.folder / "cache")},
+                env={**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": cache_in(self.folder / "cache")},
                 stdin=subprocess.PIPE,
                 stdout=said,  # a file: a pipe would stay open as long as a JVM that stands still has it
                 stderr=said,
@@ -162,11 +163,12 @@ else:
 def test_a_set_is_not_to_blame_for_it(tmp_path: Path) -> None:
     """A query that fails since the JVM is gone is not diverted: its set is due in the next run."""
     said = []
+    cache = cache_in(tmp_path / "cache")
     for what in ("kill", "go on"):
         done = subprocess.run(
             [sys.executable, "-c", QUERY, what],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_CACHE_HOME": cache},
             capture_output=True,
             text=True,
             check=False,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
+from tests.jvms import options
 from tests.spark.test_drivers import ROOT, START
 
 REFUSED: list[tuple[dict[str, str], str]] = [
@@ -84,7 +85,11 @@ def script(folder: Path, code: str, argument: str, *, sessions: int) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code, argument],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+            "SPARK_SUBMIT_OPTS": options(),
+        },
         stdout=subprocess.PIPE,
         text=True,
         check=True,
