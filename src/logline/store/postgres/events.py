@@ -1,7 +1,7 @@
 """Events of a journal in PostgreSQL: runs of them (`store/packing.py`) as rows, in tables that are emptied whole.
 
     events_7_0, events_7_1, events_7_2      segments of the journal with number 7
-    port, first, part -> many, schema, kind, heads, more, size, payload
+    port, first, part -> many, schema, kind, heads, more, size, payload, same
 
 To delete an event of 10 KB and vacuum after it costs as much as writing it did. So nothing is deleted when it is
 collected: the port's head says what counts. Events go into one segment until it is large, then into the next one
@@ -48,13 +48,12 @@ def tables_of(instance: int) -> list[str]:
 
 
 def create_segments(instance: int) -> Iterator[str]:
-    """Makes the tables of a journal."""
+    """Makes the tables of a journal. They inherit from `raw_events`, in which views find the events of all journals:
+    that waits for nobody who reads, as making a view anew would."""
     for name in tables_of(instance):
-        yield (
-            f'create table {name} (port text collate "C", first bigint, part int, many int, schema int, '
-            "kind smallint, heads bytea, more bytea, size bigint, payload bytea, primary key (port, first, part))"
-        )
+        yield f"create table {name} (primary key (port, first, part)) inherits (raw_events)"
         yield f"alter table {name} alter payload set storage external"
+        yield f"insert into event_segments values ('{name}', {instance})"
 
 
 def _from(instance: int, columns: str, where: str) -> str:
@@ -224,16 +223,15 @@ class Book:
 
 def insert_runs(instance: int, segment: int, packed: Sequence[Packed]) -> Iterator[tuple[str, list[Any]]]:
     """Writes runs into a segment."""
-    query = f"insert into {table_of(instance, segment)} values (%b, %b, %b, %b, %b, %b, %b, %b, %b, %b)"
+    query = f"insert into {table_of(instance, segment)} values (%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %s)"
     for port, run in packed:
         whole = memoryview(run.payload)
+        same = run.passed_text() if run.schema == payloads.SAME else None
         for part, at in enumerate(range(0, max(len(whole), 1), PART)):
             payload = whole[at : at + PART]
             head = [run.heads, run.more] if part == 0 else [b"", b""]
-            yield (
-                query,
-                [escape(port), run.first, part, run.many, run.schema, CODES[run.kind], *head, len(payload), payload],
-            )
+            about = [escape(port), run.first, part, run.many, run.schema, CODES[run.kind]]
+            yield query, [*about, *head, len(payload), payload, same]
 
 
 def delete_run(instance: int, segment: int, port: PortName, first: int) -> tuple[str, list[Any]]:

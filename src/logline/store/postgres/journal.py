@@ -17,7 +17,7 @@ import pyarrow as pa
 from logline.engine.events import Head
 from logline.engine.step import Step
 from logline.errors import EngineError, Fenced
-from logline.names import Incarnation, InstanceName, PortName, Ssn
+from logline.names import ERRORS, Incarnation, InstanceName, PortName, Ssn
 from logline.store import load
 from logline.store.apply import admit, apply, prepare
 from logline.store.faults import point
@@ -26,6 +26,7 @@ from logline.store.memory_rows import MemoryRows
 from logline.store.packing import Packed, Packer, Run, Schemas, is_mostly_empty, kept_of
 from logline.store.postgres.columns import escape, shape_of, unescape
 from logline.store.postgres.connections import Connections
+from logline.store.postgres.error_texts import delete_texts, insert_texts
 from logline.store.postgres.events import (
     Book,
     Place,
@@ -191,6 +192,7 @@ class PgJournal:
         heads = apply(mirror, step, prepared, self._journal, self._heads, collect)
         self._journal = load.journal_row(mirror)
         statements = [self._fence(), *_schema_rows(self._number, packer), *events, *after]
+        statements += insert_texts(self._number, step.outputs)
         statements += changes.statements(self._number)
         unblocked(self._connections, self._number, partial(self._send, statements))
         self._heads |= heads
@@ -232,6 +234,8 @@ class PgJournal:
     ) -> None:
         """Lets go of runs that nobody needs, and takes those apart of which half is not needed (R12)."""
         book = self._book
+        if port == ERRORS:
+            after.append(delete_texts(self._number, base, pinned))
         freed = [ssn for ssn in head.pinned if ssn not in pinned]
         runs = dict([*book.touched(port, freed), *book.between(port, head.base, base)])
         for first, place in runs.items():

@@ -3,9 +3,10 @@
 about           format of the records, layout of the tables, log id; one row
 journals        number and name of each journal, incarnation, commits, who claimed it
 raw_...         small rows, by table (`store/postgres/columns.py`)
-events_N_S      events of journal N (`store/postgres/events.py`)
+events_N_S      events of journal N (`store/postgres/events.py`); together `raw_events`
+graph_...       the pipeline (`store/postgres/graph.py`)
 lease, mail, statuses, hints, hosts         around them
-event_log, lineage_edges, errors, ...       views for people (`store/postgres/views.py`)
+event_log, lineage_edges, errors, ...       views for people (`views.sql`)
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LAYOUT = 1
 """The version of the tables around the records. A log of an older one is migrated when it is opened."""
 _LOG_NAME = re.compile(r"[a-z_][a-z0-9_]{0,48}\Z")
 _LOCK = 0x6C6F676C  # "logl"
-_TABLES = Path(__file__).with_name("tables.sql")
+_TABLES, _VIEWS = (Path(__file__).with_name(name) for name in ("tables.sql", "views.sql"))
 HOT = {"positions", "heads", "written", "clock", "state", "reads"}
 """Tables whose rows are written again and again: with room for the next version beside the last one."""
 
@@ -59,12 +60,17 @@ def _table(table: Table[Any]) -> str:
     return f"create table {shape.name} ({', '.join(columns)}, primary key ({key})){room}"
 
 
+def _statements(file: Path) -> list[str]:
+    return file.read_text().rstrip().removesuffix(";").split(";\n\n")
+
+
 def _create(log_id: str) -> Iterator[str]:
-    yield from _TABLES.read_text().rstrip().removesuffix(";").split(";\n\n")
+    yield from _statements(_TABLES)
     yield f"insert into about (format, layout, log_id) values ({FORMAT}, {LAYOUT}, '{log_id}')"
     for table in BY_NAME.values():
         if table is not JOURNAL:
             yield _table(table)
+    yield from _statements(_VIEWS)
 
 
 def prepare(connection: Connection[Any], schema: str, *, create: bool) -> str | None:

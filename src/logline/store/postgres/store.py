@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from logline.errors import LogError
-from logline.graph.record import from_plain, to_plain
+from logline.graph.record import from_plain
 from logline.names import BellName, BoxName, InstanceName, LogId
 from logline.store.bells import BellSocket
 from logline.store.channels import HandOver
@@ -21,6 +21,7 @@ from logline.store.postgres.address import PgAddress
 from logline.store.postgres.columns import escape, unescape
 from logline.store.postgres.connections import Connections
 from logline.store.postgres.events import create_segments
+from logline.store.postgres.graph import write_graph
 from logline.store.postgres.journal import PgJournal
 from logline.store.postgres.lease import PgLease
 from logline.store.postgres.reader import PgReader
@@ -230,9 +231,7 @@ class PgStore:
 
     def set_meta(self, meta: Meta) -> None:
         """Keeps what the log knows of the pipeline, for the next run."""
-        graph = msgspec.json.encode(to_plain(meta.graph)).decode()
-        query = "update about set pipeline = %s, graph = %s"
-        self._commits.run(lambda c: c.execute(query, (escape(meta.pipeline), graph)))
+        self._commits.run(lambda connection: write_graph(connection, meta))
 
     def put_status(self, name: str, status: bytes) -> None:
         """Keeps the newest status of that name; waits for no disk."""
