@@ -19,6 +19,7 @@ from tests.unit.graph.graphs import graph, middle, sink, source
 from tests.unit.lineage import test_retried as retried
 from tests.unit.lineage.pipelines import A1, A2, A3, figure_2, hourly_sales
 from tests.unit.runtime.taps import Threes
+from tests.unit.store.byhand import ByHand
 from tests.unit.store.test_tables import CHANNEL, event, taken
 from tests.unit.store.views import check_views, log_url, view
 from tests.waiting import PATIENCE, until
@@ -29,12 +30,10 @@ from logline.engine.events import Collection
 from logline.engine.progress import Progress
 from logline.engine.sets import Member
 from logline.engine.step import Step
-from logline.graph.record import record_of
-from logline.names import InstanceName, PartitionName, PortName, Serial, Ssn, TargetName
+from logline.names import PartitionName, PortName, Serial, Ssn, TargetName
 from logline.store.address import open_store
 from logline.store.postgres.events import PART
-from logline.store.seam import Meta, Store
-from logline.testing.conformance.model import step_of
+from logline.store.seam import Store
 
 
 @pytest.fixture
@@ -133,20 +132,6 @@ def test_operators_that_were_renamed_inserted_and_removed(postgres: Database, st
     assert {row[2] for row in found["event_log"]} == {"sold", "store"}
     assert {row[2] for row in found["lineage_edges"]} == {"sane"}
     assert postgres.ask("select operator from status") == [("sold",), ("store",)]
-
-
-class ByHand:
-    """Journals that a test writes, a step at a time."""
-
-    def __init__(self, store: Store, graph: Any, **actions: dict[str, str]) -> None:
-        store.set_meta(Meta(graph.name, msgspec.structs.replace(record_of(graph), actions=actions)))
-        self.store = store
-        self.counts = dict.fromkeys(graph.nodes, 0)
-        self.journals = {name: store.claim(InstanceName(name)) for name in graph.nodes}
-
-    def commit(self, name: Any, **step: Any) -> None:
-        self.counts[name] += 1
-        self.journals[name].commit(step_of(number=self.counts[name], **step))
 
 
 def test_a_read_that_is_staged(postgres: Database, store: Store) -> None:

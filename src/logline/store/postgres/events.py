@@ -19,10 +19,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+
 from logline.engine.events import KINDS, Output
 from logline.names import ChannelName, PortName, Ssn
 from logline.store import payloads
-from logline.store.packing import CODES, Packed, Run
+from logline.store.packing import CODES, Packed, Packer, Run
 from logline.store.postgres.columns import escape
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ FULL = 64 << 20
 """Bytes of a segment before the next one is used."""
 PART = 64 << 20
 """Bytes of a payload in one row, at most."""
+FETCHED = 16
+"""Runs that are fetched at once by whoever reads all of a port."""
 _HEADER = "first, many, schema, kind, heads, more"
 _WHOLE = "first, part, many, schema, kind, heads, more, payload"
 
@@ -127,6 +131,24 @@ class PgEvents:
             runs = self._runs("port = %s and first >= %s", [escape(port), ssn], limit=1)
             found = runs[0].header(port, runs[0].first) if runs else None
         return found
+
+    def lying(self, port: PortName) -> Iterator[list[Output]]:
+        """All that lies there of a port, a run at a time; some runs are fetched at once."""
+        raw = self._connection.execute(
+            "select number, schema from schemas where instance = %s and port = %s",
+            (self._instance, escape(port)),
+            binary=True,
+        )
+        schemas = {number: pa.ipc.read_schema(pa.py_buffer(schema)) for number, schema in raw}
+        after = 0
+        while True:
+            given = {"port": escape(port), "after": after}
+            rows = self._connection.execute(select_next(self._instance), given, binary=True).fetchall()
+            if not rows:
+                return
+            for run in joined_parts(rows):
+                yield run.read(port, range(run.first, run.end), schemas.get(run.schema))
+                after = run.first
 
     def passed(self, port: PortName, first: int, channel: ChannelName) -> list[int]:
         """The first of each run that is passed on."""
@@ -256,6 +278,28 @@ def move_runs(instance: int, old: int, new: int) -> str:
 def select_run(instance: int) -> str:
     """A run by its port and first SSN."""
     return f"select * from ({_from(instance, _WHOLE, 'port = %(port)s and first = %(first)s')}) r order by part"
+
+
+def select_next(instance: int) -> str:
+    """The next few runs of a port. Takes port, and the first SSN of the run after which they come."""
+    firsts = _from(instance, "first", "port = %(port)s and first > %(after)s and part = 0")
+    found = _from(instance, _WHOLE, "port = %(port)s and first = f.first")
+    return (
+        f"with f as materialized (select first from ({firsts}) c order by first limit {FETCHED}) "
+        f"select w.* from f, lateral ({found}) w order by w.first, w.part"
+    )
+
+
+def schema_rows(instance: int, packer: Packer) -> list[tuple[str, list[Any]]]:
+    """Writes the schemas that the journal does not have yet."""
+    query = (
+        "insert into schemas values (%s, %s, %s, %s) "
+        "on conflict (instance, port, number) do update set schema = excluded.schema"
+    )
+    return [
+        (query, [instance, escape(port), at, schema.serialize().to_pybytes()])
+        for port, at, schema in packer.fresh_schemas()
+    ]
 
 
 def select_picked(instance: int) -> str:

@@ -35,6 +35,7 @@ from logline.store.postgres.events import (
     insert_runs,
     joined_parts,
     move_runs,
+    schema_rows,
     select_run,
     table_of,
     tables_of,
@@ -191,7 +192,7 @@ class PgJournal:
         collect = partial(self._collect, after, {(port, run.first) for port, run in (*alone, *together)})
         heads = apply(mirror, step, prepared, self._journal, self._heads, collect)
         self._journal = load.journal_row(mirror)
-        statements = [self._fence(), *_schema_rows(self._number, packer), *events, *after]
+        statements = [self._fence(), *schema_rows(self._number, packer), *events, *after]
         statements += insert_texts(self._number, step.outputs)
         statements += changes.statements(self._number)
         unblocked(self._connections, self._number, partial(self._send, statements))
@@ -342,14 +343,3 @@ class PgJournal:
 
 def _bare(first: int, place: Place) -> Run:
     return Run(first, place.many, 1, "event", b"", b"", b"")
-
-
-def _schema_rows(number: int, packer: Packer) -> list[Statement]:
-    query = (
-        "insert into schemas values (%s, %s, %s, %s) "
-        "on conflict (instance, port, number) do update set schema = excluded.schema"
-    )
-    return [
-        (query, (number, escape(port), at, schema.serialize().to_pybytes()))
-        for port, at, schema in packer.fresh_schemas()
-    ]

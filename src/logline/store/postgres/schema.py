@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from logline.errors import LogError
+from logline.names import LogId
 from logline.store.encoding import FORMAT
 from logline.store.layout import BY_NAME, JOURNAL
+from logline.store.marks import Mark
 from logline.store.postgres.columns import shape_of
+from logline.store.postgres.restore import write_mark
 from logline.store.rows import Table
 
 if TYPE_CHECKING:
@@ -73,9 +76,10 @@ def _create(log_id: str) -> Iterator[str]:
     yield from _statements(_VIEWS)
 
 
-def prepare(connection: Connection[Any], schema: str, *, create: bool) -> str | None:
+def prepare(connection: Connection[Any], schema: str, *, create: bool, log_id: LogId | None = None) -> str | None:
     """Makes the log's tables if there are none, brings older ones up to date, and returns the log id. None if there
-    is no log and none is to be made."""
+    is no log and none is to be made. A log that is made has the `log_id` of the one that it is a copy of, and is
+    marked as not finished; otherwise an id of its own."""
     known = _about(connection, schema)
     if known is None and not create:
         return None
@@ -85,18 +89,18 @@ def prepare(connection: Connection[Any], schema: str, *, create: bool) -> str | 
             connection.execute("select pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK, schema))
             known = _about(connection, schema)
             if known is None:
-                _make(connection, schema)
+                _make(connection, schema, log_id)
                 known = _about(connection, schema)
                 assert known is not None
             elif known[1] < LAYOUT:
                 _migrate(connection, known[1])
-    format_, layout, log_id = known
+    format_, layout, found = known
     if format_ != FORMAT or layout > LAYOUT:
         raise LogError(
             f"the log {schema!r} has format {format_}.{layout}, this version of Logline reads {FORMAT}.{LAYOUT}: "
             "finish the run with the version that began it, or begin with a fresh log"
         )
-    return log_id
+    return found
 
 
 def _about(connection: Connection[Any], schema: str) -> tuple[int, int, str] | None:
@@ -109,14 +113,16 @@ def _about(connection: Connection[Any], schema: str) -> tuple[int, int, str] | N
     return found[0], found[1], found[2]
 
 
-def _make(connection: Connection[Any], schema: str) -> None:
+def _make(connection: Connection[Any], schema: str, log_id: LogId | None) -> None:
     (there,) = connection.execute(
         "select exists (select from pg_namespace where nspname = %s)", (schema,)
     ).fetchone() or (False,)
     if not there:
         connection.execute(f'create schema "{schema}"'.encode())
-    for statement in _create(uuid.uuid4().hex[:12]):
+    for statement in _create(log_id or uuid.uuid4().hex[:12]):
         connection.execute(statement.encode())
+    if log_id is not None:
+        write_mark(connection, Mark("unfinished", ""))
 
 
 def _migrate(connection: Connection[Any], layout: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from logline.names import BellName, BoxName, InstanceName, LogId
 from logline.store.bells import BellSocket
 from logline.store.channels import HandOver
 from logline.store.encoding import FORMAT
+from logline.store.marks import Mark, check_may_run
 from logline.store.postgres import lease as leases
 from logline.store.postgres.address import PgAddress
 from logline.store.postgres.columns import escape, unescape
@@ -26,8 +27,10 @@ from logline.store.postgres.journal import PgJournal
 from logline.store.postgres.lease import PgLease
 from logline.store.postgres.reader import PgReader
 from logline.store.postgres.relay import HostBells
+from logline.store.postgres.restore import begin_copy, read_mark, restore, write_mark
 from logline.store.postgres.schema import prepare
-from logline.store.seam import Compacted, Holder, Meta, StoreTraits, Worth, check_line
+from logline.store.rows import Row
+from logline.store.seam import Compacted, Holder, Lying, Meta, StoreTraits, Worth, check_line
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -105,7 +108,8 @@ class PgCrashHint:
 class PgStore:
     """All journals of one pipeline, in one schema."""
 
-    def __init__(self, address: PgAddress, *, create: bool = True) -> None:
+    def __init__(self, address: PgAddress, *, create: bool = True, log_id: LogId | None = None) -> None:
+        """`log_id` is that of a log which is copied to here; a fresh one has an id of its own."""
         self.address = address
         made = partial(Connections, schema=address.log)
         self._commits = made(address.dsn, prepare=address.prepares)
@@ -115,14 +119,15 @@ class PgStore:
         """Past a pooler: for what belongs to a session."""
         self._closed = False
         try:
-            log_id = self._commits.run(partial(prepare, schema=address.log, create=create), patience=OPENING)
+            work = partial(prepare, schema=address.log, create=create, log_id=log_id)
+            found = self._commits.run(work, patience=OPENING)
         except BaseException:
             self._commits.close()
             raise
-        if log_id is None:
+        if found is None:
             self._commits.close()
             raise NoLog(f"there is no log {address.log!r} in {address.dsn!r}: run a pipeline on it first")
-        self.log_id = LogId(log_id)
+        self.log_id = LogId(found)
         self.traits = StoreTraits("hosts", frozenset({"claim", "commit", "read"}))
         self.fresh = HandOver()
         self._bells = HostBells(self.log_id, self._direct)
@@ -212,6 +217,7 @@ class PgStore:
 
     def lease(self, run: str, *, takeover: bool = False) -> PgLease:
         """Takes the lease; raises LogInUse if another run holds it and there is no `takeover`."""
+        check_may_run(self.mark())
         taken = PgLease(self._direct, run, takeover=takeover, log=repr(self.address))
         for old in self._leases:
             old.lose()
@@ -233,6 +239,31 @@ class PgStore:
         """Keeps what the log knows of the pipeline, for the next run."""
         self._commits.run(lambda connection: write_graph(connection, meta))
 
+    def mark(self) -> Mark | None:
+        """What the log is besides itself."""
+        return self._commits.run(read_mark)
+
+    def set_mark(self, mark: Mark | None) -> None:
+        """Replaces it."""
+        self._commits.run(partial(write_mark, mark=mark))
+
+    def begin_copy(self, log_id: LogId, mark: Mark) -> None:
+        """Empties what is left of an earlier copy of the same log. LogError if this is another one."""
+        self._commits.run(partial(begin_copy, log_id=log_id, mark=mark))
+
+    def restore(self, instance: InstanceName, rows: Iterable[Row], events: Iterable[Lying]) -> None:
+        """Writes a whole journal, in one transaction."""
+        self._commits.run(partial(self._make_journal, instance))
+        number = self._number(instance)
+        assert number is not None
+        import psycopg
+
+        try:
+            with self._commits.connect() as connection:  # not to be repeated: half of the rows are taken by then
+                restore(connection, number, rows, events)
+        except psycopg.Error as error:
+            raise self._commits.explained(error) from None
+
     def put_status(self, name: str, status: bytes) -> None:
         """Keeps the newest status of that name; waits for no disk."""
         query = (
@@ -245,6 +276,12 @@ class PgStore:
         """The newest status of each name."""
         rows = self._soft.run(lambda c: c.execute("select name, status from statuses", binary=True).fetchall())
         return {name: bytes(status) for name, status in rows}
+
+    def __del__(self) -> None:
+        # A Run and its Log go when the user's names for them go; nobody calls close() on those. In a fork they are
+        # the parent's, and one that could not be opened has nothing to close.
+        if getattr(self, "_pid", None) == os.getpid():
+            self.close()
 
     def close(self) -> None:
         """Closes the connections, and ends all waiting for the server."""

@@ -7,7 +7,8 @@ create table about (
     log_id text not null,
     made timestamptz not null default now(),
     pipeline text,
-    graph json
+    graph json,
+    mark json
 );
 
 create table journals (
