@@ -114,6 +114,22 @@ class Reader(Protocol):
     def answers(self, serial: Serial) -> Sequence[Answer]:
         """The answers that `generate` got for the set: of one that is due, or is done and kept."""
 
+    # The same for many at once, which a store that is far away answers in one round trip.
+
+    def insets(self, serials: Sequence[Serial]) -> Mapping[Serial, Finished]:
+        """Those of these sets that a lineage scope keeps."""
+
+    def all_insets_of(self, channel: ChannelName, ssns: Sequence[Ssn]) -> Mapping[Ssn, Sequence[Serial]]:
+        """`insets_of` each of these events."""
+
+    def all_made_from(
+        self, serials: Sequence[Serial], ports: Sequence[PortName]
+    ) -> Mapping[Serial, Sequence[tuple[PortName, Ssn]]]:
+        """`made_from` of each of these sets."""
+
+    def all_answers(self, serials: Sequence[Serial]) -> Mapping[Serial, Sequence[Answer]]:
+        """`answers` of each of these sets."""
+
     def incarnation(self) -> Incarnation: ...
 
 

@@ -302,6 +302,19 @@ def schema_rows(instance: int, packer: Packer) -> list[tuple[str, list[Any]]]:
     ]
 
 
+def select_headers(instance: int) -> str:
+    """Each of these SSNs with the run in which it would lie, without payload. Takes port and SSNs."""
+    runs = " union all ".join(
+        f"(select {_HEADER} from {name} where port = %(port)s and first <= s.ssn and part = 0 "
+        "order by first desc limit 1)"
+        for name in tables_of(instance)
+    )
+    return (
+        "select s.ssn, r.* from unnest(%(ssns)s::bigint[]) as s(ssn) "
+        f"cross join lateral (select * from ({runs}) c order by first desc limit 1) r"
+    )
+
+
 def select_picked(instance: int) -> str:
     """The runs in which these events of a port lie. Takes port and SSNs."""
     firsts = " union all ".join(
