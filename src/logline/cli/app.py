@@ -23,6 +23,7 @@ from logline.cli.errors import errors
 from logline.cli.explain import explain
 from logline.cli.gc import gc
 from logline.cli.lineage import lineage, sql
+from logline.cli.log import log
 from logline.cli.rerun import rerun
 from logline.cli.run import RunCommand, check, run
 from logline.cli.show import show
@@ -95,6 +96,7 @@ def about() -> None:
 app.command(cls=RunCommand)(run)
 for command in (check, status, stop, restart, errors, show, lineage, explain, sql, rerun, gc, demo):
     app.command()(command)
+app.add_typer(log, name="log")
 app.command("replay", hidden=True)(rerun)  # its name before there was a policy of that name
 
 

@@ -1,7 +1,7 @@
 """Backward and forward lineage: from events to the events they were made of, or that were made of them.
 
-One event at a time and its neighbours by look-ups, never by scanning the log: what a query costs depends on what it
-finds (LOG.io section 7.3). A worklist, not recursion: a chain may be as deep as a pipeline is long.
+Events and their neighbours by look-ups, never by scanning the log: what a query costs depends on what it finds
+(LOG.io section 7.3). What is equally far away is looked up together (`levels.py`).
 
     backward   event -> its set (the serial in its header) -> the members of the set on enabled input ports
     forward    event -> the sets it was in, of each receiver -> what they put out on enabled output ports
@@ -14,16 +14,15 @@ and that of the events whose rows were rejected.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from logline.engine.events import Output
 from logline.engine.sets import Answer
-from logline.graph.instances import Channel
+from logline.lineage.levels import Levels
 from logline.lineage.view import Event, LogView, Port
-from logline.names import ERRORS, Called, Serial, Ssn
+from logline.names import Called, Serial, Ssn
 
 Direction = Literal["backward", "forward"]
 End = Literal["source", "by hand", "scope", "expired", "sink", "open", "nothing", "to"]
@@ -70,30 +69,31 @@ def trace(view: LogView, asked: Iterable[Event], direction: Direction, to: Port 
     found = Trace(direction, asked, depths=dict.fromkeys(asked, 0))
     follow = _backward if direction == "backward" else _forward
     useful = None if to is None else _ways_to(view, to, direction)
-    todo = deque(asked)
-    while todo:
-        event = todo.popleft()
-        if to is not None and event[:2] == to and found.depths[event]:
-            found.headers[event] = _header(view, event)
-            found.ends[event] = "to"
-            continue
-        for link in follow(view, found, event):
-            if useful is not None and link.event[:2] not in useful:
-                continue
-            found.links.append(link)
-            if link.event not in found.depths:
-                found.depths[link.event] = found.depths[event] + 1
-                todo.append(link.event)
+    known, level = Levels(view), asked
+    while level:
+        known.ask_headers(level)
+        found.headers |= {event: known.headers[event] for event in level}
+        going = []
+        for event in level:
+            if to is not None and event[:2] == to and found.depths[event]:
+                found.ends[event] = "to"
+            else:
+                going.append(event)
+        (known.ask_backward if direction == "backward" else known.ask_forward)(going)
+        level = []
+        for event in going:
+            for link in follow(view, known, found, event):
+                if useful is not None and link.event[:2] not in useful:
+                    continue
+                found.links.append(link)
+                if link.event not in found.depths:
+                    found.depths[link.event] = found.depths[event] + 1
+                    level.append(link.event)
     return found if to is None else _leading_to(found, to)
 
 
-def _header(view: LogView, event: Event) -> Output | None:
-    instance, port, ssn = event
-    return view.reader(instance).headers(port, [ssn])[0]
-
-
-def _backward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
-    header = found.headers[event] = _header(view, event)
+def _backward(view: LogView, known: Levels, found: Trace, event: Event) -> Iterator[Link]:
+    header = known.headers[event]
     instance, port, _ = event
     if header is None:
         found.ends[event] = "expired"
@@ -104,15 +104,14 @@ def _backward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
     if not header.serial:
         found.ends[event] = "by hand"
         return
-    inset = view.reader(instance).inset(header.serial)
+    inset = known.insets.get((instance, header.serial))
     if inset is None or port not in view.ports_enabled(instance).outputs:
         found.ends[event] = "expired" if _was_captured(view, event) else "scope"
         return
     text = view.inset(instance, inset)
-    if (instance, inset.serial) not in found.calls:
-        answers = view.reader(instance).answers(inset.serial)
-        if answers:
-            found.calls[instance, inset.serial] = answers
+    answers = known.answers.get((instance, inset.serial))
+    if answers:
+        found.calls[instance, inset.serial] = answers
     members = [m for m in inset.members if view.traced_in(m.channel)]
     if not members:
         found.ends[event] = "scope"
@@ -127,23 +126,20 @@ def _was_captured(view: LogView, event: Event) -> bool:
     return port in view.ports_enabled(instance).outputs and all(view.traced_in(c.name) for c in inputs)
 
 
-def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
-    found.headers[event] = _header(view, event)
+def _forward(view: LogView, known: Levels, found: Trace, event: Event) -> Iterator[Link]:
     _, _, ssn = event
     made = False
     ends: End | None = None
-    receivers = _receivers(view, event)
+    receivers = known.receivers(event)
     for channel in receivers:
         receiver = view.receiver(channel)
-        enabled = view.ports_enabled(receiver)
-        if not view.traced_in(channel.name) or not enabled.outputs:
+        if not known.is_traced(channel):
             ends = ends or ("sink" if view.operator(receiver).kind == "sink" else "scope")
             continue
-        reader = view.reader(receiver)
-        serials = reader.insets_of(channel.name, ssn)
+        serials = known.serials[channel.name, ssn]
         for serial in serials:
-            inset = reader.inset(serial)
-            for out, number in reader.made_from(serial, sorted(enabled.outputs)):
+            inset = known.insets.get((receiver, serial))
+            for out, number in known.made[receiver, serial]:
                 made = True
                 text = "" if inset is None else view.inset(receiver, inset)
                 yield Link((receiver, out, Ssn(number)), event, receiver, serial, text)
@@ -154,33 +150,10 @@ def _forward(view: LogView, found: Trace, event: Event) -> Iterator[Link]:
             found.ends[event] = "sink"
         elif ends is not None:
             found.ends[event] = ends
-        elif _is_waited_for(view, event):
+        elif known.is_waited_for(event):
             found.ends[event] = "open"
         else:
             found.ends[event] = "expired" if found.headers[event] is None else "nothing"
-
-
-def _receivers(view: LogView, event: Event) -> Sequence[Channel]:
-    """Where the event goes. Rows that were rejected go back to their operator if somebody retries them."""
-    instance, port, ssn = event
-    receivers = view.receivers((instance, port), ssn)
-    again = view.again(instance) if port == ERRORS else None
-    if again is None:
-        return receivers
-    reader = view.reader(instance)
-    retried = reader.insets_of(again.name, ssn) or ssn in reader.needs(again.name).members
-    return (*receivers, again) if retried else receivers
-
-
-def _is_waited_for(view: LogView, event: Event) -> bool:
-    """Whether something may still come of it: a receiver has not taken it, or has it in a set that is not done."""
-    instance, _, ssn = event
-    for channel in _receivers(view, event):
-        receiver = view.receiver(channel)
-        need = view.reader(receiver).needs(channel.name)
-        if ssn in need.members or (ssn > need.position.ssn and receiver != instance):
-            return True
-    return False
 
 
 def _ways_to(view: LogView, to: Port, direction: Direction) -> set[Port]:

@@ -19,7 +19,8 @@ from typing import Literal
 from logline.errors import LogError, OptionError, a_kind
 from logline.graph.secrets import Secret
 from logline.names import LogId
-from logline.store.memory import find_memory, memory_names, open_memory
+from logline.store.marks import Mark, check_whole
+from logline.store.memory import copy_memory, find_memory, memory_names, open_memory
 from logline.store.seam import Reach, Store
 
 _POSTGRES = ("postgres", "postgresql")
@@ -58,12 +59,70 @@ def open_store(url: str | None, *, durability: Literal["disk", "process"] | None
         return open_memory("")
     kind, place = _split(url)
     if kind == "memory":
-        return open_memory(place)
+        return _whole(open_memory(place), url)
     if kind == "postgresql":
-        return _in_postgres(place, create=True)
+        return _whole(_in_postgres(place, create=True), url)
     from logline.store.lmdb.folder import LmdbStore
 
-    return LmdbStore(Path(place), durability=durability)
+    return _whole(LmdbStore(Path(place), durability=durability), url)
+
+
+def _whole(store: Store, url: str) -> Store:
+    """The store, unless it is a copy that is not finished."""
+    try:
+        check_whole(store.mark(), shown_address(url))
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def make_copy(url: str, log_id: LogId, mark: Mark) -> Store:
+    """A log at that address to write another one into, which is marked before anything else. LogError if there is one
+    already, unless it is what is left of an earlier copy of the same log: that goes."""
+    kind, place = _split(url)
+    if kind == "memory":
+        return copy_memory(place, log_id, mark)
+    if kind == "postgresql":
+        from logline.store.postgres.address import parse_address
+        from logline.store.postgres.store import PgStore
+
+        if len(place.split()) > 1:
+            raise LogError("a log is copied to one server: spread journals can't be written anew in this version")
+        made = PgStore(parse_address(place), copy_of=log_id)
+        try:
+            made.begin_copy(log_id, mark)
+        except BaseException:
+            made.close()
+            raise
+        return made
+    from logline.store.lmdb.folder import LmdbStore
+    from logline.store.lmdb.restore import clear_for_copy
+
+    clear_for_copy(Path(place).absolute(), log_id, mark)
+    return LmdbStore(Path(place), log_id=log_id)
+
+
+def unfinished_copy(url: str, log_id: LogId) -> Store | None:
+    """The copy of that log at that address which is marked as not finished, if there is one."""
+    store = _find(url)
+    if store is None:
+        return None
+    mark = store.mark()
+    if mark is not None and mark.kind == "unfinished" and store.log_id == log_id:
+        return store
+    store.close()
+    return None
+
+
+def shown_address(url: str) -> str:
+    """The address as messages and other logs may have it: whole, and without a password."""
+    kind, colon, _ = url.partition(":")
+    if colon and kind in _POSTGRES:
+        from logline.store.postgres.address import parse_address
+
+        return repr(parse_address(url)).strip("'")
+    return absolute(url)
 
 
 def _in_postgres(url: str, *, create: bool) -> Store:
@@ -80,6 +139,11 @@ def _in_postgres(url: str, *, create: bool) -> Store:
 
 def find_store(url: str) -> Store | None:
     """The store at that address, if there is one; makes nothing."""
+    found = _find(url)
+    return None if found is None else _whole(found, url)
+
+
+def _find(url: str) -> Store | None:
     kind, place = _split(url)
     if kind == "memory":
         return find_memory(place)

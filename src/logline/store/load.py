@@ -129,6 +129,8 @@ def done_sets(rows: Rows) -> Iterator[Finished]:
         found.setdefault(serial, (inset, []))[1].extend(joined)
     known = {finished.serial: finished for finished in history.every(rows)}
     for serial in sorted({*found, *known}):
+        if rows.get(SETS, (serial,)) is not None:
+            continue  # it is parked: what lineage keeps of its error has it as a set too
         inset, rest = found.get(serial, ("", []))
         yield known.get(serial) or Finished(serial, inset, tuple(rest))
 

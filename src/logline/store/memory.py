@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,16 +18,18 @@ import msgspec
 from logline.engine.events import Head, Output
 from logline.engine.sets import own_id
 from logline.engine.step import Step
-from logline.errors import Collected, LogInUse
+from logline.errors import Collected, LogError, LogInUse
 from logline.graph.record import from_plain, to_plain
 from logline.names import BellName, BoxName, Incarnation, InstanceName, LogId, PortName, Ssn, sender_of
 from logline.store import load
 from logline.store.apply import admit, apply, prepare
 from logline.store.channels import HandOver
 from logline.store.layout import JOURNAL
+from logline.store.marks import Mark, check_may_run
 from logline.store.memory_rows import MemoryEvents, MemoryRows
 from logline.store.reader import Look, RowsReader
-from logline.store.seam import Compacted, Holder, Meta, StoreTraits, Worth, check_line
+from logline.store.rows import Row
+from logline.store.seam import Compacted, Holder, Lying, Meta, StoreTraits, Worth, check_line
 
 
 @dataclass
@@ -223,6 +225,7 @@ class MemoryStore:
         self._journals: dict[InstanceName, _Data] = {}
         self._bells: dict[BellName, list[Callable[[], None]]] = {}
         self._meta: bytes | None = None
+        self._mark: Mark | None = None
         self._statuses: dict[str, bytes] = {}
         self.boxes: dict[str, list[bytes]] = {}
         self.notes: dict[InstanceName, str] = {}
@@ -279,6 +282,7 @@ class MemoryStore:
 
     def lease(self, run: str, *, takeover: bool = False) -> MemoryLease:
         """Takes the lease; raises LogInUse if another run holds it and there is no `takeover`."""
+        check_may_run(self._mark)
         with self.lock:
             if self.holder is not None and not takeover:
                 raise LogInUse(f"the log {self.log_id} is in use by run {self.holder}")
@@ -300,6 +304,22 @@ class MemoryStore:
     def set_meta(self, meta: Meta) -> None:
         """Keeps what the log knows of the pipeline, for the next run."""
         self._meta = msgspec.json.encode((meta.pipeline, to_plain(meta.graph)))
+
+    def mark(self) -> Mark | None:
+        """What the log is besides itself."""
+        return self._mark
+
+    def set_mark(self, mark: Mark | None) -> None:
+        """Replaces it."""
+        self._mark = mark
+
+    def restore(self, instance: InstanceName, rows: Iterable[Row], events: Iterable[Lying]) -> None:
+        """Writes a whole journal."""
+        data = self.data(instance)
+        for table, key, value in rows:
+            data.rows.put(table, key, value)
+        for visible, staged in events:
+            data.events.put((*visible, *staged))
 
     def put_status(self, name: str, status: bytes) -> None:
         """Keeps the newest status of that name."""
@@ -331,6 +351,20 @@ def open_memory(name: str) -> MemoryStore:
         if name not in _named:
             _named[name] = MemoryStore()
         return _named[name]
+
+
+def copy_memory(name: str, log_id: LogId, mark: Mark) -> MemoryStore:
+    """A fresh log of that name, to be written from another one; instead of what is left of an earlier copy of it."""
+    with _named_lock:
+        known = _named.get(name)
+        again = (
+            known is not None and known.log_id == log_id and (known.mark() or Mark("moved", "")).kind == "unfinished"
+        )
+        if known is not None and not again:
+            raise LogError("there is a log of that name in this process: choose another one for the copy")
+        made = _named[name] = MemoryStore(log_id)
+        made.set_mark(mark)
+        return made
 
 
 def find_memory(name: str) -> MemoryStore | None:

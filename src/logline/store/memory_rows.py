@@ -17,6 +17,8 @@ from logline.store.encoding import pack, reader_of
 from logline.store.rows import Key, Table
 
 V = TypeVar("V")
+TOGETHER = 64
+"""Events that are given out at once."""
 
 
 @cache
@@ -136,6 +138,12 @@ class MemoryEvents:
         there = self.ports.get(port, {})
         found = min((known for known in there if known >= ssn), default=None)
         return None if found is None else self.header(port, found)
+
+    def lying(self, port: PortName) -> Iterable[list[Output]]:
+        """All that is there of a port."""
+        there = self.ports.get(port, {})
+        ssns = sorted(there)
+        return [[there[ssn] for ssn in ssns[at : at + TOGETHER]] for at in range(0, len(ssns), TOGETHER)]
 
     def passed(self, port: PortName, first: int, channel: ChannelName) -> list[int]:
         """The events that these writes pass on."""

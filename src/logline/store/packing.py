@@ -28,6 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from logline.engine.events import KINDS, Kind, Output
@@ -103,6 +104,10 @@ class Run(NamedTuple):
     def passed(self) -> list[Member]:
         """The events that the writes of this run pass on."""
         return _read_joined(self.payload).members()
+
+    def passed_text(self) -> str:
+        """The same as JSON, for people: channel and runs of SSNs, `[["orders.out>store.in", [1, 7]]]`."""
+        return msgspec.json.encode(_read_joined(self.payload).runs).decode()
 
     def passed_from(self, number: int, channel: ChannelName) -> list[int]:
         """Of the writes from that number on: the first event of each run of the channel. A slow target may have a

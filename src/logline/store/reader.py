@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -104,6 +104,30 @@ class RowsReader(ABC):
         """The answers of a set that is due, or is done and kept."""
         with self.look() as (rows, _):
             return load.answers(rows, serial)
+
+    def insets(self, serials: Sequence[Serial]) -> Mapping[Serial, Finished]:
+        """Those of these sets that a lineage scope keeps."""
+        with self.look() as (rows, _):
+            found = {serial: history.inset(rows, serial) for serial in serials}
+        return {serial: inset for serial, inset in found.items() if inset is not None}
+
+    def all_insets_of(self, channel: ChannelName, ssns: Sequence[Ssn]) -> Mapping[Ssn, Sequence[Serial]]:
+        """The done sets with each of these events as a member."""
+        with self.look() as (rows, _):
+            return {ssn: history.insets_of(rows, channel, ssn) for ssn in ssns}
+
+    def all_made_from(
+        self, serials: Sequence[Serial], ports: Sequence[PortName]
+    ) -> Mapping[Serial, Sequence[tuple[PortName, Ssn]]]:
+        """What each of these sets put out on these ports."""
+        with self.look() as (rows, events):
+            last = {port: load.head(rows, port).last for port in ports}
+            return {serial: history.made_from(rows, events, serial, last) for serial in serials}
+
+    def all_answers(self, serials: Sequence[Serial]) -> Mapping[Serial, Sequence[Answer]]:
+        """The answers of each of these sets."""
+        with self.look() as (rows, _):
+            return {serial: load.answers(rows, serial) for serial in serials}
 
     def incarnation(self) -> Incarnation:
         """The number of the newest life that has claimed the journal."""

@@ -16,7 +16,7 @@ Events with payloads are not rows: how a store packs, collects and reads them is
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from logline.engine.events import Head, Output
 from logline.names import ChannelName, PortName, Ssn
@@ -38,6 +38,14 @@ class Table(Generic[V]):
 
     def __repr__(self) -> str:
         return f"Table({self.name!r})"
+
+
+class Row(NamedTuple):
+    """A row, whatever its table."""
+
+    table: Table[Any]
+    key: Key
+    value: Any
 
 
 class Rows(Protocol):
@@ -73,6 +81,10 @@ class Events(Protocol):
     def passed(self, port: PortName, first: int, channel: ChannelName) -> Iterable[int]:
         """Which events of the channel the writes from number `first` on pass on (`Output.same`): of a run of them
         that follow each other, the first is enough."""
+
+    def lying(self, port: PortName) -> Iterable[list[Output]]:
+        """All that lies there of a port, in order and with payloads, a run at a time: collected and staged events
+        too. A write that passes an event on comes without that one's payload."""
 
 
 class Collector(Protocol):

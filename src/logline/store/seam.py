@@ -23,6 +23,8 @@ from logline.engine.sets import Answer
 from logline.engine.step import Step
 from logline.graph.record import GraphRecord
 from logline.names import BellName, ChannelName, Incarnation, InstanceName, LogId, PortName, Serial, Ssn
+from logline.store.marks import Mark
+from logline.store.rows import Row
 
 if TYPE_CHECKING:
     from logline.store.channels import HandOver
@@ -111,6 +113,22 @@ class Reader(Protocol):
 
     def answers(self, serial: Serial) -> Sequence[Answer]:
         """The answers that `generate` got for the set: of one that is due, or is done and kept."""
+
+    # The same for many at once, which a store that is far away answers in one round trip.
+
+    def insets(self, serials: Sequence[Serial]) -> Mapping[Serial, Finished]:
+        """Those of these sets that a lineage scope keeps."""
+
+    def all_insets_of(self, channel: ChannelName, ssns: Sequence[Ssn]) -> Mapping[Ssn, Sequence[Serial]]:
+        """`insets_of` each of these events."""
+
+    def all_made_from(
+        self, serials: Sequence[Serial], ports: Sequence[PortName]
+    ) -> Mapping[Serial, Sequence[tuple[PortName, Ssn]]]:
+        """`made_from` of each of these sets."""
+
+    def all_answers(self, serials: Sequence[Serial]) -> Mapping[Serial, Sequence[Answer]]:
+        """`answers` of each of these sets."""
 
     def incarnation(self) -> Incarnation: ...
 
@@ -208,6 +226,14 @@ class Meta(NamedTuple):
     graph: GraphRecord
 
 
+class Lying(NamedTuple):
+    """Some events of a port as a journal holds them."""
+
+    visible: list[Output]
+    staged: list[Output]
+    """Above the port's head (R9)."""
+
+
 class Journals(Protocol):
     """What a life needs of a store."""
 
@@ -252,7 +278,7 @@ class Store(Journals, Protocol):
         """The crash hint of that instance."""
 
     def lease(self, run: str, *, takeover: bool = False) -> Lease:
-        """Raises LogInUse if another run holds it."""
+        """Raises LogInUse if another run holds it, LogError if the log has a mark."""
 
     def running(self) -> Holder | None:
         """Who runs the pipeline now; None if nobody does, also when its process was killed."""
@@ -260,6 +286,14 @@ class Store(Journals, Protocol):
     def meta(self) -> Meta | None: ...
 
     def set_meta(self, meta: Meta) -> None: ...
+
+    def mark(self) -> Mark | None:
+        """What the log is besides itself: a copy, or one that has moved."""
+
+    def set_mark(self, mark: Mark | None) -> None: ...
+
+    def restore(self, instance: InstanceName, rows: Iterable[Row], events: Iterable[Lying]) -> None:
+        """Writes a whole journal of a log that is being copied (`store/copying.py`): nobody uses it yet."""
 
     def put_status(self, name: str, status: bytes) -> None:
         """Writes a status down, in the place of the last one of that name. It need not survive a power cut."""

@@ -145,10 +145,10 @@ def state(store: Store, record: GraphRecord, only: Collection[str] | None = None
         image = reader.image()
         text = None
         if known.read is not None:
-            offsets = {p: _offset(image, known, progress) for p, progress in _reads(reader, record, instance)}
-            text = json.dumps(offsets, default=str) if offsets else None
+            offsets = [_offset(image, known, read) for read in _reads(reader, record, instance)]
+            text = f"{{{', '.join(offsets)}}}" if offsets else None
         elif image.state is not None:
-            text = _state_text(image.state)
+            text = state_text(image.state)
         if text is not None:
             rows.append((f"{instance.name}:s", instance.operator, text))
     return _table(rows, STATE)
@@ -203,12 +203,13 @@ SCHEMAS: Mapping[str, pa.Schema] = {
 
 def inset_text(inset: InsetId, serial: Serial) -> str:
     """A set as the tables show it: `2010-10-02T05:00:00+00:00#1`. Within an operator the serial is unique."""
-    return f"{_id_text(inset)}#{serial}"
+    return f"{id_text(inset)}#{serial}"
 
 
-def _id_text(inset: InsetId) -> str:
+def id_text(inset: InsetId) -> str:
+    """The id of a set without its serial."""
     if isinstance(inset, tuple):
-        return f"({', '.join(_id_text(part) for part in inset)})"
+        return f"({', '.join(id_text(part) for part in inset)})"
     return inset.isoformat() if isinstance(inset, datetime) else str(inset)
 
 
@@ -321,14 +322,25 @@ def _action(instance: Called, partition: PartitionName, progress: Progress) -> s
     return f"{instance}.{partition}:r{progress.action}"
 
 
-def _offset(image: Image, known: OperatorRecord, progress: Progress) -> dict[str, Any]:
-    found: dict[str, Any] = {"offset": None if progress.offset is None else codec.decode(progress.offset)}
+def _offset(image: Image, known: OperatorRecord, read: tuple[PartitionName, Progress]) -> str:
+    partition, progress = read
+    found = f'{json.dumps(partition, ensure_ascii=False)}: {{"offset": {offset_text(progress.offset)}'
     if known.stages and progress.status == "complete":
-        found |= {"shown": image.head(OUT).last, "until": progress.until}
-    return found
+        found += f', "shown": {image.head(OUT).last}, "until": {progress.until}'
+    return f"{found}}}"
 
 
-def _state_text(raw: bytes) -> str:
+def offset_text(raw: bytes | None) -> str:
+    """Where a read is, as JSON; what JSON does not have as text."""
+    value = None if raw is None else codec.decode(raw)
+    try:
+        return json.dumps(value, default=str)
+    except TypeError:  # keys that JSON does not have
+        return json.dumps(repr(value))
+
+
+def state_text(raw: bytes) -> str:
+    """The global state as JSON."""
     value = msgspec.msgpack.decode(raw)
     try:
         return msgspec.json.encode(value).decode()

@@ -137,3 +137,12 @@ def test_an_error_that_nobody_retried_is_an_end(url: str, tmp_path: Path) -> Non
         assert run.log.forward("chosen.errors:1")["ends"].to_pylist() == ["sink"]
         (tmp_path / "go").touch()
         run.wait(PATIENCE)
+
+
+def test_a_set_that_waits_among_the_errors_is_not_done(tmp_path: Path, url: str) -> None:
+    """Lineage keeps what its error was made of. It is not generated for all that."""
+    with pipeline(tmp_path, scope=True).start(url, engine="inline") as run:
+        until(lambda: len(errors(run)) == 3)
+        run.stop()
+    rows = [row for row in run.log.table("event_log").to_pylist() if row["rec_op"] == "chosen"]
+    assert [row["status"] for row in rows if row["event_id"] == "events:4"] == ["undone"]

@@ -183,6 +183,14 @@ class LmdbEvents:
             row = next(rows_from(cursor, port, ssn), None)
             return None if row is None else row.run.header(port, max(row.run.first, ssn))
 
+    def lying(self, port: PortName) -> Iterator[list[Output]]:
+        """All that lies there of a port, row by row."""
+        with self._txn.cursor() as cursor:
+            for row in rows_from(cursor, port, 1):
+                special = row.run.schema in (payloads.NONE, payloads.SAME, payloads.STREAM)
+                schema = None if special else read_schema(self._txn, port, row.run.schema)
+                yield row.read(port, range(row.run.first, row.run.end), schema)
+
     def passed(self, port: PortName, first: int, channel: ChannelName) -> Iterator[int]:
         """The first of each run that is passed on."""
         with self._txn.cursor() as cursor:

@@ -2,6 +2,7 @@
 
 log.json       identity: format, log id, durability, the machine's boot (for `process`); written once
 graph.json     what the pipeline is (R14)
+mark.json      only of a copy, and of a log that has moved (`store/marks.py`)
 lease, lease.json   who runs it: a lock that dies with its process, and its name
 journals/      one LMDB environment per instance
 bells/         sockets          status/     one small file per group
@@ -16,7 +17,7 @@ import fcntl
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,7 +37,10 @@ from logline.store.lmdb.folders import make_folder, sync_folder
 from logline.store.lmdb.identity import LogIdentity
 from logline.store.lmdb.journal import LmdbJournal, LmdbReader
 from logline.store.lmdb.mail import FileMailbox
-from logline.store.seam import Compacted, Holder, Meta, StoreTraits, Worth
+from logline.store.lmdb.restore import MARK, read_mark, restore, write_mark
+from logline.store.marks import Mark, check_may_run
+from logline.store.rows import Row
+from logline.store.seam import Compacted, Holder, Lying, Meta, StoreTraits, Worth
 
 Durability = Literal["disk", "process"]
 
@@ -171,14 +175,22 @@ def _locked(path: Path) -> bool:
 class LmdbStore:
     """All journals of one pipeline, under one folder."""
 
-    def __init__(self, folder: Path, *, durability: Durability | None = None, create: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        durability: Durability | None = None,
+        create: bool = True,
+        log_id: LogId | None = None,
+    ) -> None:
+        """`log_id` is that of a log which is copied to here; a fresh one has an id of its own."""
         self.folder = folder.absolute()
         with _usable(self.folder):
             about = read_json(self.folder / "log.json")
             if about is None:
                 if not create:
                     raise LogError(f"there is no log in {folder}")
-                about = self._create(durability or "disk")
+                about = self._create(durability or "disk", log_id or LogId(uuid.uuid4().hex[:12]))
         self._check(about)
         if durability not in (None, about["durability"]):
             raise LogError(
@@ -197,14 +209,14 @@ class LmdbStore:
         self._closed = False
         self._pid = os.getpid()
 
-    def _create(self, durability: Durability) -> dict[str, Any]:
-        if self.folder.exists() and any(p.name != ".log.json" for p in self.folder.iterdir() if p.name[0] != "."):
+    def _create(self, durability: Durability, log_id: LogId) -> dict[str, Any]:
+        if self.folder.exists() and any(p.name != MARK for p in self.folder.iterdir() if p.name[0] != "."):
             raise LogError(f"{self.folder} is not empty and holds no log: give the log a folder of its own")
         make_folder(self.folder)
         self.folder.chmod(0o700)
         for name in ("journals", "bells", "status"):
             (self.folder / name).mkdir(exist_ok=True, mode=0o700)
-        about = {"format": FORMAT, "log_id": uuid.uuid4().hex[:12], "durability": durability, "boot": boot_id()}
+        about = {"format": FORMAT, "log_id": log_id, "durability": durability, "boot": boot_id()}
         write_aside(self.folder / "log.json", about)
         return about
 
@@ -304,6 +316,7 @@ class LmdbStore:
     def lease(self, run: str, *, takeover: bool = False) -> LmdbLease:
         """Takes the lease; raises LogInUse if another run holds it and there is no `takeover`."""
         self._identity.check()
+        check_may_run(self.mark())
         with _usable(self.folder):
             return LmdbLease(self.folder, run, self._identity, takeover=takeover)
 
@@ -325,6 +338,26 @@ class LmdbStore:
         """Keeps what the log knows of the pipeline, for the next run."""
         self._identity.check()
         write_aside(self.folder / "graph.json", {"pipeline": meta.pipeline, "graph": to_plain(meta.graph)})
+
+    def mark(self) -> Mark | None:
+        """What the log is besides itself."""
+        return read_mark(self.folder)
+
+    def set_mark(self, mark: Mark | None) -> None:
+        """Replaces it."""
+        self._identity.check()
+        write_mark(self.folder, mark)
+
+    def restore(self, instance: InstanceName, rows: Iterable[Row], events: Iterable[Lying]) -> None:
+        """Writes a whole journal."""
+        path = self._path(instance)
+        env = acquire(path, sync=self.durability == "disk")
+        try:
+            restore(env, rows, events)
+            sync_folder(path)
+            sync_folder(path.parent)
+        finally:
+            release(env)
 
     def put_status(self, name: str, status: bytes) -> None:
         """Writes a small file; never waits for the disk."""

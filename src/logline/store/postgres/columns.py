@@ -13,18 +13,21 @@ it keeps what was written, NUL included, and costs nothing to write.
 
 from __future__ import annotations
 
+import logging
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from logline.engine import codec
-from logline.names import InsetId
 from logline.store.pins import Bits
 from logline.store.rows import Key, Table
+from logline.store.tables import id_text, offset_text, state_text
+
+logger = logging.getLogger("logline")
 
 KEYS: dict[str, tuple[str, ...]] = {
     "state": (),
@@ -85,18 +88,14 @@ class Shape:
         self.make: Callable[..., Any] = record if hints else lambda value: value
         self._names = list(hints)
         self.all = [*self.key, *self.values]
-        self.label = 0
-        """How many columns follow that nobody reads back: a set's id as text."""
-        if "id" in hints and hints["id"] is bytes:
-            self.all.append(Column("id_text", "text", str, str))
-            self.label = 1
+        self._label = _label(table)
+        if self._label is not None:
+            self.all.append(self._label[0])
 
     def _split(self, value: Any) -> list[Any]:
         """The values of a record, in the order of the columns."""
-        if not self._names:
-            return [value]
-        found = [getattr(value, name) for name in self._names]
-        return [*found, inset_label(value.id)] if self.label else found
+        found = [getattr(value, name) for name in self._names] if self._names else [value]
+        return found if self._label is None else [*found, self._label[1](value)]
 
     def row(self, key: Key, value: Any) -> list[Any]:
         """What is sent for a row."""
@@ -108,7 +107,7 @@ class Shape:
         return [column.write(part) for column, part in zip(self.key, key, strict=False)]
 
     def read(self, row: Sequence[Any]) -> tuple[Key, Any]:
-        """Key and value of what was selected: all columns but the label."""
+        """Key and value of what was selected: all columns but the last one of some, which is for views."""
         known = [None if v is None else c.read(v) for c, v in zip((*self.key, *self.values), row, strict=True)]
         width = len(self.key)
         return tuple(known[:width]), self.make(*known[width:])
@@ -122,15 +121,24 @@ class Shape:
 shape_of: Callable[[Table[Any]], Shape] = cache(Shape)
 
 
-def inset_label(raw: bytes) -> str:
-    """A set's id as views show it."""
-    return escape(_text(codec.decode(raw)))
+def _label(table: Table[Any]) -> tuple[Column, Callable[[Any], str | None]] | None:
+    """The last column of a table whose bytes only Python reads: as text, for views. Nobody reads it back."""
+    if table.name == "state":
+        return Column("text", "text", escape, str), partial(_shown, state_text)
+    if table.name == "reads":
+        return Column("offset_text", "text", escape, str), lambda read: _shown(offset_text, read.offset)
+    if _fields(table.record).get("id") is bytes:
+        return Column("id_text", "text", escape, str), lambda record: id_text(codec.decode(record.id))
+    return None
 
 
-def _text(inset: InsetId) -> str:
-    if isinstance(inset, tuple):
-        return f"({', '.join(_text(part) for part in inset)})"
-    return inset if isinstance(inset, str) else inset.isoformat() if not isinstance(inset, int) else str(inset)
+def _shown(make: Callable[[Any], str], raw: bytes | None) -> str | None:
+    """The text of a value. None if it has none: a commit does not fail for what people would see of it."""
+    try:
+        return make(raw)
+    except Exception:
+        logger.debug("a value of %d bytes can't be shown as text", len(raw or b""), exc_info=True)
+        return None
 
 
 def escape(text: str) -> str:

@@ -1,7 +1,7 @@
 """Events of a journal in PostgreSQL: runs of them (`store/packing.py`) as rows, in tables that are emptied whole.
 
     events_7_0, events_7_1, events_7_2      segments of the journal with number 7
-    port, first, part -> many, schema, kind, heads, more, size, payload
+    port, first, part -> many, schema, kind, heads, more, size, payload, same
 
 To delete an event of 10 KB and vacuum after it costs as much as writing it did. So nothing is deleted when it is
 collected: the port's head says what counts. Events go into one segment until it is large, then into the next one
@@ -19,10 +19,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+
 from logline.engine.events import KINDS, Output
 from logline.names import ChannelName, PortName, Ssn
 from logline.store import payloads
-from logline.store.packing import CODES, Packed, Run
+from logline.store.packing import CODES, Packed, Packer, Run
 from logline.store.postgres.columns import escape
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ FULL = 64 << 20
 """Bytes of a segment before the next one is used."""
 PART = 64 << 20
 """Bytes of a payload in one row, at most."""
+FETCHED = 16
+"""Runs that are fetched at once by whoever reads all of a port."""
 _HEADER = "first, many, schema, kind, heads, more"
 _WHOLE = "first, part, many, schema, kind, heads, more, payload"
 
@@ -48,13 +52,12 @@ def tables_of(instance: int) -> list[str]:
 
 
 def create_segments(instance: int) -> Iterator[str]:
-    """Makes the tables of a journal."""
+    """Makes the tables of a journal. They inherit from `raw_events`, in which views find the events of all journals:
+    that waits for nobody who reads, as making a view anew would."""
     for name in tables_of(instance):
-        yield (
-            f'create table {name} (port text collate "C", first bigint, part int, many int, schema int, '
-            "kind smallint, heads bytea, more bytea, size bigint, payload bytea, primary key (port, first, part))"
-        )
+        yield f"create table {name} (primary key (port, first, part)) inherits (raw_events)"
         yield f"alter table {name} alter payload set storage external"
+        yield f"insert into event_segments values ('{name}', {instance})"
 
 
 def _from(instance: int, columns: str, where: str) -> str:
@@ -128,6 +131,24 @@ class PgEvents:
             runs = self._runs("port = %s and first >= %s", [escape(port), ssn], limit=1)
             found = runs[0].header(port, runs[0].first) if runs else None
         return found
+
+    def lying(self, port: PortName) -> Iterator[list[Output]]:
+        """All that lies there of a port, a run at a time; some runs are fetched at once."""
+        raw = self._connection.execute(
+            "select number, schema from schemas where instance = %s and port = %s",
+            (self._instance, escape(port)),
+            binary=True,
+        )
+        schemas = {number: pa.ipc.read_schema(pa.py_buffer(schema)) for number, schema in raw}
+        after = 0
+        while True:
+            given = {"port": escape(port), "after": after}
+            rows = self._connection.execute(select_next(self._instance), given, binary=True).fetchall()
+            if not rows:
+                return
+            for run in joined_parts(rows):
+                yield run.read(port, range(run.first, run.end), schemas.get(run.schema))
+                after = run.first
 
     def passed(self, port: PortName, first: int, channel: ChannelName) -> list[int]:
         """The first of each run that is passed on."""
@@ -224,16 +245,15 @@ class Book:
 
 def insert_runs(instance: int, segment: int, packed: Sequence[Packed]) -> Iterator[tuple[str, list[Any]]]:
     """Writes runs into a segment."""
-    query = f"insert into {table_of(instance, segment)} values (%b, %b, %b, %b, %b, %b, %b, %b, %b, %b)"
+    query = f"insert into {table_of(instance, segment)} values (%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %s)"
     for port, run in packed:
         whole = memoryview(run.payload)
+        same = run.passed_text() if run.schema == payloads.SAME else None
         for part, at in enumerate(range(0, max(len(whole), 1), PART)):
             payload = whole[at : at + PART]
             head = [run.heads, run.more] if part == 0 else [b"", b""]
-            yield (
-                query,
-                [escape(port), run.first, part, run.many, run.schema, CODES[run.kind], *head, len(payload), payload],
-            )
+            about = [escape(port), run.first, part, run.many, run.schema, CODES[run.kind]]
+            yield query, [*about, *head, len(payload), payload, same]
 
 
 def delete_run(instance: int, segment: int, port: PortName, first: int) -> tuple[str, list[Any]]:
@@ -258,6 +278,41 @@ def move_runs(instance: int, old: int, new: int) -> str:
 def select_run(instance: int) -> str:
     """A run by its port and first SSN."""
     return f"select * from ({_from(instance, _WHOLE, 'port = %(port)s and first = %(first)s')}) r order by part"
+
+
+def select_next(instance: int) -> str:
+    """The next few runs of a port. Takes port, and the first SSN of the run after which they come."""
+    firsts = _from(instance, "first", "port = %(port)s and first > %(after)s and part = 0")
+    found = _from(instance, _WHOLE, "port = %(port)s and first = f.first")
+    return (
+        f"with f as materialized (select first from ({firsts}) c order by first limit {FETCHED}) "
+        f"select w.* from f, lateral ({found}) w order by w.first, w.part"
+    )
+
+
+def schema_rows(instance: int, packer: Packer) -> list[tuple[str, list[Any]]]:
+    """Writes the schemas that the journal does not have yet."""
+    query = (
+        "insert into schemas values (%s, %s, %s, %s) "
+        "on conflict (instance, port, number) do update set schema = excluded.schema"
+    )
+    return [
+        (query, [instance, escape(port), at, schema.serialize().to_pybytes()])
+        for port, at, schema in packer.fresh_schemas()
+    ]
+
+
+def select_headers(instance: int) -> str:
+    """Each of these SSNs with the run in which it would lie, without payload. Takes port and SSNs."""
+    runs = " union all ".join(
+        f"(select {_HEADER} from {name} where port = %(port)s and first <= s.ssn and part = 0 "
+        "order by first desc limit 1)"
+        for name in tables_of(instance)
+    )
+    return (
+        "select s.ssn, r.* from unnest(%(ssns)s::bigint[]) as s(ssn) "
+        f"cross join lateral (select * from ({runs}) c order by first desc limit 1) r"
+    )
 
 
 def select_picked(instance: int) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from logline.engine.events import Head
 from logline.engine.step import Step
 from logline.errors import EngineError, Fenced
-from logline.names import Incarnation, InstanceName, PortName, Ssn
+from logline.names import ERRORS, Incarnation, InstanceName, PortName, Ssn
 from logline.store import load
 from logline.store.apply import admit, apply, prepare
 from logline.store.faults import point
@@ -26,6 +26,7 @@ from logline.store.memory_rows import MemoryRows
 from logline.store.packing import Packed, Packer, Run, Schemas, is_mostly_empty, kept_of
 from logline.store.postgres.columns import escape, shape_of, unescape
 from logline.store.postgres.connections import Connections
+from logline.store.postgres.error_texts import delete_texts, insert_texts
 from logline.store.postgres.events import (
     Book,
     Place,
@@ -34,6 +35,7 @@ from logline.store.postgres.events import (
     insert_runs,
     joined_parts,
     move_runs,
+    schema_rows,
     select_run,
     table_of,
     tables_of,
@@ -190,7 +192,8 @@ class PgJournal:
         collect = partial(self._collect, after, {(port, run.first) for port, run in (*alone, *together)})
         heads = apply(mirror, step, prepared, self._journal, self._heads, collect)
         self._journal = load.journal_row(mirror)
-        statements = [self._fence(), *_schema_rows(self._number, packer), *events, *after]
+        statements = [self._fence(), *schema_rows(self._number, packer), *events, *after]
+        statements += insert_texts(self._number, step.outputs)
         statements += changes.statements(self._number)
         unblocked(self._connections, self._number, partial(self._send, statements))
         self._heads |= heads
@@ -232,6 +235,8 @@ class PgJournal:
     ) -> None:
         """Lets go of runs that nobody needs, and takes those apart of which half is not needed (R12)."""
         book = self._book
+        if port == ERRORS:
+            after.append(delete_texts(self._number, base, pinned))
         freed = [ssn for ssn in head.pinned if ssn not in pinned]
         runs = dict([*book.touched(port, freed), *book.between(port, head.base, base)])
         for first, place in runs.items():
@@ -338,14 +343,3 @@ class PgJournal:
 
 def _bare(first: int, place: Place) -> Run:
     return Run(first, place.many, 1, "event", b"", b"", b"")
-
-
-def _schema_rows(number: int, packer: Packer) -> list[Statement]:
-    query = (
-        "insert into schemas values (%s, %s, %s, %s) "
-        "on conflict (instance, port, number) do update set schema = excluded.schema"
-    )
-    return [
-        (query, (number, escape(port), at, schema.serialize().to_pybytes()))
-        for port, at, schema in packer.fresh_schemas()
-    ]

@@ -7,22 +7,25 @@ truncation would find them empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from logline.engine.events import Head, Output, Position
+from logline.engine.history import Finished
 from logline.engine.image import Taken
+from logline.engine.sets import Answer
 from logline.errors import Collected, LogError
-from logline.names import ChannelName, Incarnation, InstanceName, PortName, Ssn, sender_of
+from logline.names import ChannelName, Incarnation, InstanceName, PortName, Serial, Ssn, sender_of
 from logline.store import load, payloads
 from logline.store.memory_rows import MemoryEvents, MemoryRows
 from logline.store.packing import Run, whole_writes
 from logline.store.pins import BLOCK
+from logline.store.postgres import lineage
 from logline.store.postgres.columns import escape
 from logline.store.postgres.connections import Connections
 from logline.store.postgres.events import PgEvents, joined_parts, select_picked, select_runs, tables_of
@@ -32,6 +35,7 @@ from logline.store.reader import Look, RowsReader
 if TYPE_CHECKING:
     from psycopg import Connection
 
+T = TypeVar("T")
 PICKED = 4096
 """Events that are picked at once."""
 _HEAD = "select last, base from raw_heads where instance = %s and port = %s"
@@ -87,6 +91,44 @@ class PgReader(RowsReader):
         """The number of the newest life that has claimed the journal."""
         found = self._one("select incarnation from raw_journal where instance = %s")
         return Incarnation(0 if found is None else found[0])
+
+    # ---- lineage --------------------------------------------------------------------------------------------
+
+    def _many(self, asked: Sequence[Any], work: Callable[[Connection[Any], int, Sequence[Any]], dict[Any, T]]) -> Any:
+        """The answers for all that is asked, some thousands in a round trip. None if nobody claimed the journal."""
+        number = self._find(self._instance)
+        found: dict[Any, T] = {}
+        for at in range(0, len(asked) if number is not None else 0, PICKED):
+            some = asked[at : at + PICKED]
+            found |= self._connections.run(lambda c, some=some: work(c, number, some))  # type: ignore[misc, arg-type]
+        return found
+
+    def headers(self, port: PortName, ssns: Sequence[Ssn]) -> list[Output | None]:
+        """These events without their payloads; None for one that is not in the log."""
+        found = self._many(
+            ssns, lambda c, number, some: dict(zip(some, lineage.headers(c, number, port, some), strict=True))
+        )
+        return [found.get(ssn) for ssn in ssns]
+
+    def insets(self, serials: Sequence[Serial]) -> Mapping[Serial, Finished]:
+        """Those of these sets that a lineage scope keeps."""
+        found: Mapping[Serial, Finished] = self._many(serials, lineage.insets)
+        return found
+
+    def all_insets_of(self, channel: ChannelName, ssns: Sequence[Ssn]) -> Mapping[Ssn, Sequence[Serial]]:
+        """The done sets with each of these events as a member."""
+        found = self._many(ssns, lambda c, number, some: lineage.all_insets_of(c, number, channel, some))
+        return {ssn: found.get(ssn, ()) for ssn in ssns}
+
+    def all_made_from(self, serials: Sequence[Serial], ports: Sequence[PortName]) -> lineage.Made:
+        """What each of these sets put out on these ports."""
+        found = self._many(serials, lambda c, number, some: dict(lineage.all_made_from(c, number, some, ports)))
+        return {serial: found.get(serial, ()) for serial in serials}
+
+    def all_answers(self, serials: Sequence[Serial]) -> Mapping[Serial, Sequence[Answer]]:
+        """The answers of each of these sets."""
+        found = self._many(serials, lineage.all_answers)
+        return {serial: found.get(serial, ()) for serial in serials}
 
     # ---- events ---------------------------------------------------------------------------------------------
 

@@ -3,9 +3,10 @@
 about           format of the records, layout of the tables, log id; one row
 journals        number and name of each journal, incarnation, commits, who claimed it
 raw_...         small rows, by table (`store/postgres/columns.py`)
-events_N_S      events of journal N (`store/postgres/events.py`)
+events_N_S      events of journal N (`store/postgres/events.py`); together `raw_events`
+graph_...       the pipeline (`store/postgres/graph.py`)
 lease, mail, statuses, hints, hosts         around them
-event_log, lineage_edges, errors, ...       views for people (`store/postgres/views.py`)
+event_log, lineage_edges, errors, ...       views for people (`views.sql`)
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logline.errors import LogError
+from logline.names import LogId
 from logline.store.encoding import FORMAT
 from logline.store.layout import BY_NAME, JOURNAL
+from logline.store.marks import Mark
 from logline.store.postgres.columns import shape_of
+from logline.store.postgres.restore import write_mark
 from logline.store.rows import Table
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ LAYOUT = 1
 """The version of the tables around the records. A log of an older one is migrated when it is opened."""
 _LOG_NAME = re.compile(r"[a-z_][a-z0-9_]{0,48}\Z")
 _LOCK = 0x6C6F676C  # "logl"
-_TABLES = Path(__file__).with_name("tables.sql")
+_TABLES, _VIEWS = (Path(__file__).with_name(name) for name in ("tables.sql", "views.sql"))
 HOT = {"positions", "heads", "written", "clock", "state", "reads"}
 """Tables whose rows are written again and again: with room for the next version beside the last one."""
 
@@ -59,8 +63,12 @@ def _table(table: Table[Any]) -> str:
     return f"create table {shape.name} ({', '.join(columns)}, primary key ({key})){room}"
 
 
+def _statements(file: Path) -> list[str]:
+    return file.read_text().rstrip().removesuffix(";").split(";\n\n")
+
+
 def _create(log_id: str, place: tuple[int, int]) -> Iterator[str]:
-    yield from _TABLES.read_text().rstrip().removesuffix(";").split(";\n\n")
+    yield from _statements(_TABLES)
     yield (
         "insert into about (format, layout, log_id, server, servers) "
         f"values ({FORMAT}, {LAYOUT}, '{log_id}', {place[0]}, {place[1]})"
@@ -68,13 +76,21 @@ def _create(log_id: str, place: tuple[int, int]) -> Iterator[str]:
     for table in BY_NAME.values():
         if table is not JOURNAL:
             yield _table(table)
+    yield from _statements(_VIEWS)
 
 
 def prepare(
-    connection: Connection[Any], schema: str, *, create: bool, place: tuple[int, int], log_id: str | None
+    connection: Connection[Any],
+    schema: str,
+    *,
+    create: bool,
+    place: tuple[int, int] = (1, 1),
+    part_of: LogId | None = None,
+    copy_of: LogId | None = None,
 ) -> str | None:
     """Makes the log's tables if there are none, brings older ones up to date, and returns the log id. None if there
-    is no log and none is to be made. `place` and `log_id`: see `PgStore`."""
+    is no log and none is to be made. A log that is made as a copy has the id of the other one, and is marked as not
+    finished. `place` and `part_of`: see `PgStore`."""
     known = _about(connection, schema)
     if known is None and not create:
         return None
@@ -84,7 +100,9 @@ def prepare(
             connection.execute("select pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK, schema))
             known = _about(connection, schema)
             if known is None:
-                _make(connection, schema, log_id or uuid.uuid4().hex[:12], place)
+                _make(connection, schema, copy_of or part_of or LogId(uuid.uuid4().hex[:12]), place)
+                if copy_of is not None:
+                    write_mark(connection, Mark("unfinished", ""))
                 known = _about(connection, schema)
                 assert known is not None
             elif known.layout < LAYOUT:
@@ -94,11 +112,11 @@ def prepare(
             f"the log {schema!r} has format {known.format}.{known.layout}, this version of Logline reads "
             f"{FORMAT}.{LAYOUT}: finish the run with the version that began it, or begin with a fresh log"
         )
-    if (known.server, known.servers) != place or log_id not in (None, known.log_id):
+    if (known.server, known.servers) != place or part_of not in (None, known.log_id):
         raise LogError(
             f"the log {schema!r} is part {known.server} of {known.servers} of log {known.log_id}, and the address "
-            f"has it as part {place[0]} of {place[1]}{f' of log {log_id}' if log_id else ''}: name all its servers, "
-            "in the order in which it was made"
+            f"has it as part {place[0]} of {place[1]}{f' of log {part_of}' if part_of else ''}: name all its "
+            "servers, in the order in which it was made"
         )
     return known.log_id
 
@@ -123,7 +141,7 @@ def _about(connection: Connection[Any], schema: str) -> About | None:
     return About(*found)
 
 
-def _make(connection: Connection[Any], schema: str, log_id: str, place: tuple[int, int]) -> None:
+def _make(connection: Connection[Any], schema: str, log_id: LogId, place: tuple[int, int]) -> None:
     (there,) = connection.execute(
         "select exists (select from pg_namespace where nspname = %s)", (schema,)
     ).fetchone() or (False,)

@@ -10,18 +10,20 @@ server; the command line and `Log` know all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 from logline.errors import LogError
 from logline.names import BellName, InstanceName
 from logline.store.bells import BellSocket
+from logline.store.marks import Mark
 from logline.store.postgres.address import PgAddress
 from logline.store.postgres.journal import PgJournal
 from logline.store.postgres.lease import PgLease
 from logline.store.postgres.reader import PgReader
 from logline.store.postgres.store import PgCrashHint, PgMailbox, PgStore
-from logline.store.seam import Compacted, Holder, Meta, Worth
+from logline.store.rows import Row
+from logline.store.seam import Compacted, Holder, Lying, Meta, Worth
 
 
 def server_of(instance: InstanceName, servers: int) -> int:
@@ -45,7 +47,7 @@ class SpreadStore:
                 may_make = create and (first is None or first.meta() is None)
                 known = None if first is None else first.log_id
                 place = at + 1, len(addresses)
-                self._parts.append(PgStore(address, create=may_make, place=place, log_id=known))
+                self._parts.append(PgStore(address, create=may_make, place=place, part_of=known))
         except BaseException:
             self.close()
             raise
@@ -115,6 +117,18 @@ class SpreadStore:
         """Keeps what the log knows of the pipeline, on every server: the views there show its names."""
         for part in reversed(self._parts):  # the first one counts, and is the last to change
             part.set_meta(meta)
+
+    def mark(self) -> Mark | None:
+        """What the log is besides itself."""
+        return self._first.mark()
+
+    def set_mark(self, mark: Mark | None) -> None:
+        """Replaces it."""
+        self._first.set_mark(mark)
+
+    def restore(self, instance: InstanceName, rows: Iterable[Row], events: Iterable[Lying]) -> None:
+        """Writes a whole journal, on the server that has it."""
+        self._of(instance).restore(instance, rows, events)
 
     def put_status(self, name: str, status: bytes) -> None:
         """Keeps the newest status of that name; waits for no disk."""

@@ -5,29 +5,33 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from logline.errors import LogError
-from logline.graph.record import from_plain, to_plain
+from logline.graph.record import from_plain
 from logline.names import BellName, BoxName, InstanceName, LogId
 from logline.store.bells import BellSocket
 from logline.store.channels import HandOver
 from logline.store.encoding import FORMAT
+from logline.store.marks import Mark, check_may_run
 from logline.store.postgres import lease as leases
 from logline.store.postgres.address import PgAddress
 from logline.store.postgres.columns import escape, unescape
 from logline.store.postgres.connections import Connections
 from logline.store.postgres.events import create_segments
+from logline.store.postgres.graph import write_graph
 from logline.store.postgres.journal import PgJournal
 from logline.store.postgres.lease import PgLease
 from logline.store.postgres.reader import PgReader
 from logline.store.postgres.relay import HostBells
+from logline.store.postgres.restore import begin_copy, read_mark, restore, write_mark
 from logline.store.postgres.schema import prepare
-from logline.store.seam import Compacted, Holder, Meta, StoreTraits, Worth, check_line
+from logline.store.rows import Row
+from logline.store.seam import Compacted, Holder, Lying, Meta, StoreTraits, Worth, check_line
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -111,25 +115,26 @@ class PgStore:
         *,
         create: bool = True,
         place: tuple[int, int] = (1, 1),
-        log_id: LogId | None = None,
+        part_of: LogId | None = None,
+        copy_of: LogId | None = None,
     ) -> None:
-        """`place`: its number among the servers of a log, and how many there are; `log_id`: which log, if known."""
+        """`place`: its number among the servers of a log, and how many there are; `part_of`: which log, if known.
+        `copy_of`: the log that is copied to here; a fresh one has an id of its own."""
         self.address = address
         made = partial(Connections, schema=address.log)
         self._commits = made(address.dsn, prepare=address.prepares)
         self._direct = made(address.direct, prepare=False)
         """Past a pooler: for what belongs to a session."""
         try:
-            made_id = self._commits.run(
-                partial(prepare, schema=address.log, create=create, place=place, log_id=log_id), patience=OPENING
-            )
+            work = partial(prepare, schema=address.log, create=create, place=place, part_of=part_of, copy_of=copy_of)
+            found = self._commits.run(work, patience=OPENING)
         except BaseException:
             self._commits.close()
             raise
-        if made_id is None:
+        if found is None:
             self._commits.close()
             raise NoLog(f"there is no log {address.log!r} in {address.dsn!r}: run a pipeline on it first")
-        self.log_id = LogId(made_id)
+        self.log_id = LogId(found)
         self.traits = StoreTraits("hosts", frozenset({"claim", "commit", "read"}))
         self.fresh = HandOver()
         self._bells = HostBells(self.log_id, self._direct)
@@ -226,6 +231,7 @@ class PgStore:
 
     def lease(self, run: str, *, takeover: bool = False) -> PgLease:
         """Takes the lease; raises LogInUse if another run holds it and there is no `takeover`."""
+        check_may_run(self.mark())
         taken = PgLease(self._direct, run, takeover=takeover, log=repr(self.address), clear=self._bells.clear)
         for old in self._leases:
             old.lose()
@@ -245,9 +251,32 @@ class PgStore:
 
     def set_meta(self, meta: Meta) -> None:
         """Keeps what the log knows of the pipeline, for the next run."""
-        graph = msgspec.json.encode(to_plain(meta.graph)).decode()
-        query = "update about set pipeline = %s, graph = %s"
-        self._commits.run(lambda c: c.execute(query, (escape(meta.pipeline), graph)))
+        self._commits.run(lambda connection: write_graph(connection, meta))
+
+    def mark(self) -> Mark | None:
+        """What the log is besides itself."""
+        return self._commits.run(read_mark)
+
+    def set_mark(self, mark: Mark | None) -> None:
+        """Replaces it."""
+        self._commits.run(partial(write_mark, mark=mark))
+
+    def begin_copy(self, log_id: LogId, mark: Mark) -> None:
+        """Empties what is left of an earlier copy of the same log. LogError if this is another one."""
+        self._commits.run(partial(begin_copy, log_id=log_id, mark=mark))
+
+    def restore(self, instance: InstanceName, rows: Iterable[Row], events: Iterable[Lying]) -> None:
+        """Writes a whole journal, in one transaction."""
+        self._commits.run(partial(self._make_journal, instance))
+        number = self._number(instance)
+        assert number is not None
+        import psycopg
+
+        try:
+            with self._commits.connect() as connection:  # not to be repeated: half of the rows are taken by then
+                restore(connection, number, rows, events)
+        except psycopg.Error as error:
+            raise self._commits.explained(error) from None
 
     def put_status(self, name: str, status: bytes) -> None:
         """Keeps the newest status of that name; waits for no disk."""

@@ -9,7 +9,8 @@ create table about (
     servers int not null,
     made timestamptz not null default now(),
     pipeline text,
-    graph json
+    graph json,
+    mark json
 );
 
 create table journals (
@@ -58,6 +59,82 @@ create table schemas (
     number int,
     schema bytea not null,
     primary key (instance, port, number)
+);
+
+-- Events of all journals: the segments inherit from it, and say by their names whose they are.
+create table raw_events (
+    port text collate "C",
+    first bigint,
+    part int,
+    many int,
+    schema int,
+    kind smallint,
+    heads bytea,
+    more bytea,
+    size bigint,
+    payload bytea,
+    same json   -- of writes that pass events on: channel and runs of SSNs
+);
+
+create table event_segments (
+    relation regclass primary key,
+    instance int not null
+);
+
+-- What events on ports `errors` say: nothing in PostgreSQL reads an Arrow batch.
+create table error_texts (
+    instance int,
+    ssn bigint,
+    inset text,
+    reason text,
+    primary key (instance, ssn)
+);
+
+-- The pipeline, as the log's record of it (`about.graph`) has it (`store/postgres/graph.py`).
+create table graph_instances (
+    instance text primary key,
+    at int not null,
+    operator text not null,
+    called text not null,
+    kind text not null,
+    stateless boolean not null,
+    reads boolean not null,
+    stages boolean not null,
+    former boolean not null
+);
+
+create table graph_ports (
+    instance text,
+    side text check (side in ('out', 'target')),
+    port text,
+    traced boolean not null,
+    traced_ever boolean not null,
+    primary key (instance, side, port)
+);
+
+create table graph_channels (
+    channel text primary key,
+    kind text not null check (kind in ('open', 'closed', 'again')),
+    sender text not null,
+    out text not null,
+    receiver text not null,
+    port text not null,
+    traced boolean not null,
+    traced_ever boolean not null
+);
+
+create table graph_spans (
+    channel text not null,
+    after bigint not null,
+    upto bigint
+);
+
+create table graph_partitions (
+    instance text,
+    partition text,
+    at int not null,
+    action text not null,
+    primary key (instance, partition)
 );
 
 create table lease (

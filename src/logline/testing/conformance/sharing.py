@@ -10,7 +10,7 @@ import pytest
 
 from logline.engine.events import Position
 from logline.engine.step import Step
-from logline.errors import LogInUse
+from logline.errors import LogError, LogInUse
 from logline.graph.model import Connection, Wire
 from logline.graph.operator import Dependency
 from logline.graph.record import (
@@ -36,6 +36,7 @@ from logline.names import (
     TargetName,
 )
 from logline.store.channels import HandOver
+from logline.store.marks import Mark
 from logline.store.seam import Holder, Meta, Store
 from logline.testing.conformance.base import HOURLY, OpenLog, StoreSuite
 from logline.testing.conformance.commits import ORDERS, taken
@@ -341,6 +342,19 @@ class SharingRules(StoreSuite):
         store.put_status("@g2/a", b'{"phase": "new"')  # a store knows no statuses, only bytes
         store.put_status("g1", b"two\nlines \xff")
         assert dict(store.statuses()) == {"g1": b"two\nlines \xff", "@g2/a": b'{"phase": "new"'}
+
+    def test_a_marked_log_says_what_it_is_and_is_not_run(self, store: Store, reopen: Callable[[], Store]) -> None:
+        assert store.mark() is None
+        for kind, told in (("moved", "moved to lmdb:there"), ("copy", "copy of lmdb:there")):
+            mark = Mark(kind, "lmdb:there")  # type: ignore[arg-type]
+            store.set_mark(mark)
+            assert store.mark() == mark
+            with pytest.raises(LogError, match=told):
+                store.lease("run-1")
+        store = reopen()
+        assert store.mark() == Mark("copy", "lmdb:there")
+        store.set_mark(None)
+        store.lease("run-1").release()
 
     def test_a_crash_hint_outlives_who_wrote_it_until_it_is_dropped(
         self, store: Store, reopen: Callable[[], Store]
