@@ -60,6 +60,7 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "ll.events": ll.events,
     "ll.sources.batches": ll.sources.batches,
     "ll.sources.parquet": ll.sources.parquet,
+    "ll.sources.postgres": ll.sources.postgres,
     "ll.sources.spark": ll.sources.spark,
     "ll.sinks.collect": ll.sinks.collect,
     "ll.sinks.call": ll.sinks.call,
