@@ -30,10 +30,13 @@ from logline.errors import OptionError, PermanentError, SchemaError
 if TYPE_CHECKING:
     from psycopg import Connection, RawCursor
 
+READS = "logline (only reads)"
+"""What a transaction of ours is called while it runs: whoever waits for writers need not wait for it."""
 BYTES = 1 << 24
 """Of CSV that make a batch at most, but for a row that is larger."""
 _BEGIN = (
-    "begin isolation level repeatable read read only; set local datestyle = 'ISO, YMD'; set local timezone = 'UTC'; "
+    f"begin isolation level repeatable read read only; set local application_name = '{READS}'; "
+    "set local datestyle = 'ISO, YMD'; set local timezone = 'UTC'; "
     "set local bytea_output = 'hex'; set local extra_float_digits = 1; "
 )
 _STATEMENT = re.compile(r"\(|(?:select|with|values|table)\b", re.IGNORECASE)

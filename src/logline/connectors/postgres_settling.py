@@ -5,7 +5,8 @@ goes on after it, never sees the lower one. So a source first looks how far rows
 nothing can come up below the bound any more, and only then reads up to it. What it waits for is its `settle`:
 
 - `transactions`: whoever was in a transaction in this database when the bound was seen. An id or a time that a
-  transaction draws, it draws while it runs.
+  transaction draws, it draws while it runs. Other sources are left out, since they only read: a life that was stopped
+  in the midst of a page would hold up the next one for ever.
 - `writers`: only those that hold a lock to write to a table of the query. An INSERT takes that lock before it draws a
   default, so this is enough for `serial` and identity columns. A long report or a backup holds nothing up.
 - a duration: for values that are drawn before a transaction begins, and where transactions can't be seen.
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from logline.connectors.postgres_query import READS
 from logline.errors import OptionError, PermanentError
 from logline.graph.durations import duration
 from logline.graph.operator import Duration
@@ -55,9 +57,12 @@ _TRANSACTIONS = f"""
 union
 select l.virtualtransaction, l.pid from pg_locks l join pg_stat_activity a on a.pid = l.pid
 where l.locktype = 'virtualxid' and l.mode = 'ExclusiveLock' and l.granted and l.pid <> pg_backend_pid()
-and a.datname = current_database() and a.usesysid is not null
+and a.datname = current_database() and a.usesysid is not null and a.application_name <> '{READS}'
 """
-_STILL = "select distinct coalesce(pid, 0) from pg_locks where virtualtransaction = any($1) order by 1"
+_STILL = f"""
+select distinct coalesce(l.pid, 0) from pg_locks l left join pg_stat_activity a on a.pid = l.pid
+where l.virtualtransaction = any($1) and a.application_name is distinct from '{READS}' order by 1
+"""
 
 _FIRST, _LONGEST = 0.005, 1.0
 """Seconds between two looks: the first ones, and the later ones."""

@@ -338,6 +338,16 @@ def test_a_transaction_that_began_after_the_rows_holds_nothing_up(orders):
             assert found() == [1]
 
 
+def test_a_life_that_stands_still_in_a_page_does_not_hold_up_the_next_one(orders, monkeypatch):
+    """It is in a transaction, and only reads."""
+    monkeypatch.setattr("logline.connectors.postgres_query.BYTES", 1)  # so that a page comes in pieces
+    put(orders, "tea", "jam")
+    source = sources.postgres(orders.dsn, "orders", cursor="id")
+    with closing(read(source)) as zombie:
+        next(zombie)
+        assert ids(source) == [1, 2]
+
+
 def test_rows_wait_for_a_while_where_that_is_asked_for(orders):
     put(orders, "tea")
     assert ids(sources.postgres(orders.dsn, "orders", cursor="id", settle="1ms")) == [1]
