@@ -171,8 +171,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def test_a_sink_keeps_its_promise(place: Place) -> None:
-    ordered = not isinstance(place, Files)  # of other logs, files are in between
-    options: dict[str, Any] = {"schema": place.schema, "key": place.key, "ordered": ordered, "crashes": place.crashes}
+    options: dict[str, Any] = {"schema": place.schema, "key": place.key, "ordered": True, "crashes": place.crashes}
     found = ll.testing.connectors.check(place.sink, read_back=place.table, **options)
     assert found.promise == place.sink().guarantee
     assert found.faults > 30

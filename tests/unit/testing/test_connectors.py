@@ -280,7 +280,7 @@ def test_a_positioned_sink_that_is_not(kind, said):
         (HighestOfAnyLog, {"key": "id"}, r"highest\(\) is the last number that was applied in its scope"),
         (NameOfOneLife, {}, r"a life died after write 1, the log knew of 0, .*repeated write 1: .* is there 2 times"),
         (NameOfTheNumber, {}, "another log made a write 1 of its own: row .* is not there"),
-        (AppendsToItsName, {}, "is there 2 times"),
+        (AppendsToItsName, {}, "a life made write 1 three times: row .* is there 3 times"),
         (MarksBeforeItMails, {}, "MarksBeforeItMails is at_least_once, so no row is lost .* a life died at line"),
     ],
 )

@@ -52,6 +52,7 @@ class SinkCheck:
         """Raises BrokenPromise at the first case that breaks one."""
         self._without_faults()
         self._fresh_log()
+        self._repeated_at_once()
         self._crashes_between_writes()
         self._late_writes()
         self._without_rows()
@@ -78,6 +79,15 @@ class SinkCheck:
             for number in range(1, WRITES + 1):
                 case.write(life, number)
                 case.look(f"after write {number} of {WRITES}, without any fault")
+
+    def _repeated_at_once(self) -> None:
+        """The answer to a write got lost, and the same life makes it again."""
+        with self._case() as case:
+            life = case.life()
+            for number in range(1, WRITES + 1):
+                for _ in range(3):
+                    case.write(life, number)
+                case.look(f"a life made write {number} three times")
 
     def _crashes_between_writes(self) -> None:
         """k writes are made and the log knows of d. So this has a crash before and after each write."""
