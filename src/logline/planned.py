@@ -47,7 +47,7 @@ PLANNED: Mapping[str, Mapping[str, str]] = {
         "Eventual": "leave policy= out: every operator is pessimistic",
     },
     "ll.sources": {
-        **dict.fromkeys(("postgres", "kafka", "nats", "redis", "delta", "http", "spark_stream"), _READ),
+        **dict.fromkeys(("kafka", "nats", "redis", "delta", "http", "spark_stream"), _READ),
         "iterable": "take ll.sources.batches(function): a function that makes the tables anew for each read",
     },
     "ll.sinks": dict.fromkeys(

@@ -1,19 +1,21 @@
 """Every source and sink under the same list of faults (R8, R9): a connector that is added is added here.
 
-A life of a sink is an object of its own that was opened; one that died is left as it is while others write.
+The faults are those of the connector kit, `logline.testing.connectors`, which users run on their own. What is here
+beside it needs a whole pipeline, or knows what has changed outside.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -26,8 +28,6 @@ from logline.errors import ConnectorError, LoglineError, PipelineFailed
 from logline.graph.connector import Sink, Source
 from logline.runtime.control.run import Run
 
-SCOPE = "log/store/out"
-
 
 def batch(*ids: int) -> pa.RecordBatch:
     return pa.record_batch({"id": pa.array(ids, pa.int64())})
@@ -37,29 +37,33 @@ def batch(*ids: int) -> pa.RecordBatch:
 
 
 class Place(ABC):
-    """A target, and the lives that write to it."""
+    """A target."""
+
+    schema = "id long"
+    key: str | tuple[()] = ()
+    """What rows take each other's place by, if they do."""
+    crashes = 60
+    """Lines of its code that a life dies at; none where the target is in the memory of the process."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.lives: list[Sink] = []
-        """They are closed when the test is over. A process that dies ends its connections too."""
 
     @abstractmethod
     def sink(self) -> Sink:
         """A sink as a new life gets it."""
 
     @abstractmethod
-    def rows(self) -> list[int]:
+    def table(self) -> pa.Table:
         """What is in the target, in the order in which it was written."""
 
-    def life(self, scope: str = SCOPE) -> Sink:
-        sink = self.sink()
-        sink.open(scope)
-        self.lives.append(sink)
-        return sink
+    def rows(self) -> list[int]:
+        table = self.table()
+        return list(table["id"].to_pylist()) if table.num_columns else []
 
 
 class Collected(Place):
+    crashes = 0
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.first = ll.sinks.collect()
@@ -69,9 +73,8 @@ class Collected(Place):
         made: Sink = kind(*given)
         return made
 
-    def rows(self) -> list[int]:
-        table = self.first.table()
-        return list(table["id"].to_pylist()) if table.num_columns else []
+    def table(self) -> pa.Table:
+        return self.first.table()
 
 
 class Called(Place):
@@ -79,34 +82,55 @@ class Called(Place):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.written: dict[str, list[int]] = {}
+        self.written: dict[str, pa.RecordBatch] = {}
 
     def sink(self) -> Sink:
         return ll.sinks.call(self.upsert, guarantee="named")
 
     def upsert(self, batch: pa.RecordBatch, number: int, write_id: str) -> None:
-        self.written[write_id] = batch["id"].to_pylist()
+        self.written[write_id] = batch
 
-    def rows(self) -> list[int]:
-        return [n for ids in self.written.values() for n in ids]
+    def table(self) -> pa.Table:
+        return pa.Table.from_batches(self.written.values(), batch().schema)
+
+
+class Mailed(Called):
+    """A function that can't tell a repeated write."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.sent: list[pa.RecordBatch] = []
+
+    def sink(self) -> Sink:
+        return ll.sinks.call(lambda batch, number, write_id: self.sent.append(batch))
+
+    def table(self) -> pa.Table:
+        return pa.Table.from_batches(self.sent, batch().schema)
 
 
 class Files(Place):
     def sink(self) -> Sink:
         return ll.sinks.parquet(self.folder / "out")
 
-    def rows(self) -> list[int]:
+    def table(self) -> pa.Table:
         files = sorted((self.folder / "out").glob("*.parquet"))
-        return [n for file in files for n in pq.read_table(file)["id"].to_pylist()]
+        return pa.concat_tables([batch_table(), *(pq.read_table(file) for file in files)])
 
 
 class SqliteTable(Place):
     def sink(self) -> Sink:
         return ll.sinks.sqlite(self.folder / "rows.db", "rows")
 
-    def rows(self) -> list[int]:
+    def table(self) -> pa.Table:
         with closing(sqlite3.connect(self.folder / "rows.db")) as db:
-            return [n for (n,) in db.execute("select id from rows order by rowid")]
+            return as_table(db.execute("select * from rows order by rowid").fetchall())
+
+
+class SqliteUpserts(SqliteTable):
+    schema, key = "id long, item string", "id"
+
+    def sink(self) -> Sink:
+        return ll.sinks.sqlite(self.folder / "rows.db", "rows", mode="upsert", key="id")
 
 
 class PostgresTable(Place):
@@ -115,74 +139,54 @@ class PostgresTable(Place):
     def sink(self) -> Sink:
         return ll.sinks.postgres(self.database.dsn, "rows")
 
-    def rows(self) -> list[int]:
-        return [n for (n,) in self.database.ask("select id from rows order by ctid")]
+    def table(self) -> pa.Table:
+        return as_table(self.database.ask("select * from rows order by ctid"))
 
 
-@pytest.fixture(params=[Collected, Called, Files, SqliteTable, PostgresTable])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+class PostgresUpserts(PostgresTable):
+    schema, key = "id long, item string", "id"
+
+    def sink(self) -> Sink:
+        return ll.sinks.postgres(self.database.dsn, "rows", mode="upsert", key="id")
+
+
+def batch_table() -> pa.Table:
+    return pa.Table.from_batches([batch()])
+
+
+def as_table(rows: list[Any]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()]
+    return pa.table(dict(zip(("id", "item"), columns, strict=False)))
+
+
+PLACES = [Collected, Called, Mailed, Files, SqliteTable, SqliteUpserts, PostgresTable, PostgresUpserts]
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     made: Place = request.param(tmp_path)
     if isinstance(made, PostgresTable):
         made.database = request.getfixturevalue("postgres")
-    yield made
-    for life in made.lives:
-        life.close()
+    return made
 
 
-def write(sink: Sink, number: int, *ids: int) -> None:
-    sink.write(batch(*ids), number, f"{SCOPE}/{number}")
-
-
-def test_a_life_that_died_before_it_wrote(place: Place) -> None:
-    place.life()
-    write(place.life(), 1, 10)
-    assert place.rows() == [10]
-
-
-def test_a_life_that_died_after_it_wrote(place: Place) -> None:
-    write(place.life(), 1, 10)
-    second = place.life()
-    write(second, 1, 10)  # the log does not know that it is done
-    write(second, 2, 20)
-    assert place.rows() == [10, 20]
-
-
-def test_a_write_that_is_repeated_at_once(place: Place) -> None:
-    life = place.life()
-    for _ in range(3):
-        write(life, 1, 10)
-    assert place.rows() == [10]
-
-
-def test_a_late_write_of_a_life_that_is_over(place: Place) -> None:
-    zombie = place.life()
-    write(zombie, 1, 10)
-    heir = place.life()
-    write(heir, 1, 10)
-    write(heir, 2, 20)
-    write(zombie, 2, 20)
-    write(zombie, 1, 10)
-    write(heir, 3, 30)
-    assert place.rows() == [10, 20, 30]
+def test_a_sink_keeps_its_promise(place: Place) -> None:
+    options: dict[str, Any] = {"schema": place.schema, "key": place.key, "ordered": True, "crashes": place.crashes}
+    found = ll.testing.connectors.check(place.sink, read_back=place.table, **options)
+    assert found.promise == place.sink().guarantee
+    assert found.faults > 30
 
 
 def test_a_target_that_has_more_than_the_log_knows_of_says_so_if_it_can(place: Place) -> None:
-    life = place.life()
+    """The kit accepts one that can't tell: here it is said who can."""
+    life = place.sink()
+    life.open("log/store/out")
     for number in (1, 2, 3):
-        write(life, number, number)
-    later = place.life()
-    found = later.position() if later.guarantee == "positioned" else later.highest()
+        rows = pa.RecordBatch.from_pylist([{"id": number, "item": "tea"}])
+        life.write(rows if place.key else rows.select(["id"]), number, f"log/store/out/{number}")
+    found = life.position() if life.guarantee == "positioned" else life.highest()
+    life.close()
     assert found == (None if isinstance(place, Called) else 3)
-    other = place.life("another log/store/out")  # a fresh log is not mistaken for an old one
-    assert not (other.position() if other.guarantee == "positioned" else other.highest())
-
-
-def test_a_batch_without_rows(place: Place) -> None:
-    life = place.life()
-    write(life, 1)
-    write(life, 1)
-    write(life, 2, 20)
-    assert place.rows() == [20]
 
 
 @dataclass
@@ -232,9 +236,13 @@ def run(source: Source, sink: Sink, log: str, **options: Any) -> Run:
 def test_a_target_that_is_away_for_a_moment(place: Place, tmp_path: Path) -> None:
     source = ll.sources.batches([batch(n) for n in range(5)])
     sink = Faulty(place.sink())
-    assert run(source, sink, f"memory:{tmp_path}").wait(PATIENCE).phase == "finished"
+    options = {"accept": "at_least_once"} if isinstance(place, Mailed) else {}
+    assert run(source, sink, f"memory:{tmp_path}", **options).wait(PATIENCE).phase == "finished"
     assert (sink.before, sink.after) == (set(), set())
-    assert place.rows() == list(range(5))
+    if isinstance(place, Mailed):
+        assert sorted(set(place.rows())) == list(range(5))
+    else:
+        assert place.rows() == list(range(5))
 
 
 # ---- sources ------------------------------------------------------------------------------------------------
@@ -282,29 +290,79 @@ class Stored(Origin):
         return ll.sources.parquet(self.folder / "in.parquet", schema="id long")
 
 
-@pytest.fixture(params=[Listed, Made, Stored])
+class Lines(Stored):
+    """A line each, in several files; what is read of one is a batch."""
+
+    def put(self, tables: list[pa.RecordBatch]) -> None:
+        for file in self.folder.glob("in*.csv"):
+            file.unlink()
+        for n, table in enumerate(tables):
+            lines = [table.schema.names[0], *map(str, table.column(0).to_pylist()), ""]
+            (self.folder / f"in{n}.csv").write_text("\n".join(lines))
+
+    def source(self) -> Source:
+        return ll.sources.csv(self.folder / "in*.csv", schema="id long")
+
+
+class Objects(Stored):
+    def put(self, tables: list[pa.RecordBatch]) -> None:
+        for file in self.folder.glob("in*.jsonl"):
+            file.unlink()
+        for n, table in enumerate(tables):
+            (self.folder / f"in{n}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+
+    def source(self) -> Source:
+        return ll.sources.json(self.folder / "in*.jsonl", schema="id long")
+
+
+class Selected(Origin):
+    """A table of PostgreSQL, by its cursor."""
+
+    database: Database
+
+    def put(self, tables: list[pa.RecordBatch]) -> None:
+        names = ", ".join(f"{name} text" if name != "id" else "id bigint" for name in tables[0].schema.names)
+        with psycopg.connect(self.database.dsn, autocommit=True) as db:
+            db.execute(b"drop table if exists orders")
+            db.execute(f"create table orders ({names})".encode())
+            for name in tables[0].schema.names:
+                db.execute(f"create unique index on orders ({name})".encode())
+            for table in tables:
+                for row in table.to_pylist():
+                    db.execute("insert into orders values (%s)", list(row.values()))
+
+    def source(self) -> Source:
+        return ll.sources.postgres(self.database.dsn, "orders", cursor="id", page=2, schema="id long")
+
+
+class SelectedWhole(Selected):
+    """A query without a cursor: not replayable."""
+
+    def source(self) -> Source:
+        return ll.sources.postgres(self.database.dsn, "select id from orders order by id", page=2, schema="id long")
+
+
+ORIGINS = [Listed, Made, Stored, Lines, Objects, Selected, SelectedWhole]
+
+
+@pytest.fixture(params=ORIGINS)
 def origin(request: pytest.FixtureRequest, tmp_path: Path) -> Origin:
     made: Origin = request.param(tmp_path)
+    if isinstance(made, Selected):
+        made.database = request.getfixturevalue("postgres")
     made.put(TABLES)
     return made
 
 
-def reads(source: Source, offset: Any = None) -> Iterator[tuple[list[int], Any]]:
-    (partition,) = source.partitions()
-    for got in source.read(partition, offset):
-        assert got is not None
-        yield got[0]["id"].to_pylist(), got[1]
-
-
-def ids(source: Source, offset: Any = None) -> list[int]:
-    return [n for rows, _ in reads(source, offset) for n in rows]
+def ids(source: Source) -> list[int]:
+    items = [got for name in source.partitions() for got in source.read(name, None)]
+    return [n for got in items if got is not None for n in got[0]["id"].to_pylist()]
 
 
 def test_the_next_life_goes_on_after_any_offset(origin: Origin) -> None:
-    before: list[int] = []
-    for rows, offset in list(reads(origin.source())):
-        before += rows
-        assert before + ids(origin.source(), offset) == [1, 2, 3, 4, 5, 6]
+    assert ids(origin.source()) == [1, 2, 3, 4, 5, 6]
+    found = ll.testing.connectors.check(origin.source, crashes=40)
+    assert found.promise == ("not replayable" if isinstance(origin, SelectedWhole) else "replayable")
 
 
 def test_tables_without_rows_end_nothing(origin: Origin) -> None:
@@ -314,22 +372,39 @@ def test_tables_without_rows_end_nothing(origin: Origin) -> None:
     assert ids(origin.source()) == [7]
 
 
+def last_offset(source: Source, partition: str) -> Any:
+    *_, got = source.read(partition, None)
+    assert got is not None
+    return got[1]
+
+
 def test_what_has_become_shorter_than_what_was_read_is_no_end(origin: Origin) -> None:
     """Else a run would finish without a word, with rows of what was there before."""
-    *_, (_, offset) = reads(origin.source())
-    origin.put(TABLES[:2])
+    if isinstance(origin, Selected):
+        pytest.skip("rows of a table may be deleted when they are read (it warns, see test_postgres_source.py)")
+    partition = origin.source().partitions()[-1]
+    offset = last_offset(origin.source(), partition)
+    origin.put([*TABLES[:-1], batch(4)])
+    if isinstance(origin, Listed):
+        origin.put(TABLES[:2])
     with pytest.raises(ConnectorError, match="fresh log"):
-        ids(origin.source(), offset)
+        list(origin.source().read(partition, offset))
 
 
 def test_what_is_gone_is_named(origin: Origin) -> None:
-    *_, (_, offset) = reads(origin.source())
     source = origin.source()
-    origin.put([])
+    partition = source.partitions()[-1]
+    offset = last_offset(origin.source(), partition)
+    if isinstance(origin, Selected):
+        origin.put([pa.record_batch({"name": ["a"]})])
+    else:
+        origin.put([])
     if isinstance(origin, Listed):
         source = origin.source()
-    partition = "in.parquet" if isinstance(origin, Stored) else "0"
-    with pytest.raises(ConnectorError, match="in.parquet is gone" if isinstance(origin, Stored) else "fresh log"):
+    match = "fresh log"
+    if isinstance(origin, Stored | Selected):
+        match = "no column|does not exist" if isinstance(origin, Selected) else f"{partition} is gone"
+    with pytest.raises(ConnectorError, match=match):
         list(source.read(partition, offset))
 
 

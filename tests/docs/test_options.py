@@ -83,6 +83,7 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "Log.errors": ll.Log.errors,
     "Log.frame": ll.Log.frame,
     "ll.testing.drive": ll.testing.drive,
+    "ll.testing.connectors.check": ll.testing.connectors.check,
     "ll.session": ll.session,
 }
 CLASSES: Mapping[str, type] = {"Source": ll.Source, "Sink": ll.Sink, "Operator": ll.Operator}

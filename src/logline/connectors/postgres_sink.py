@@ -22,6 +22,7 @@ from logline.connectors.postgres_table import (
     Place,
     columns_of,
     create,
+    dataset_of,
     exists,
     find,
     is_unique,
@@ -81,15 +82,8 @@ class PostgresSink(TableSink):
         return self._named
 
     def dataset(self) -> tuple[str, str] | None:
-        """The server, and database, schema and table, as OpenLineage has them. None if the DSN is not known here."""
-        try:
-            _, host, port, database = self._dsn.parts()
-        except OptionError:
-            return None
-        return (
-            f"postgres://{host or 'localhost'}:{port or 5432}",
-            f"{database}.{self._schema or 'public'}.{self._name}",
-        )
+        """The table. None if the DSN is not known here."""
+        return dataset_of(self._dsn, self._schema, self._name)
 
     def open(self, scope: str) -> None:
         """Connects."""

@@ -13,6 +13,8 @@ from logline.errors import OptionError
 if TYPE_CHECKING:
     from psycopg import RawCursor
 
+    from logline.store.postgres.dsn import Dsn
+
 LONGEST_NAME = 63
 """Bytes. PostgreSQL cuts off the rest of a name without a word."""
 
@@ -36,6 +38,13 @@ select exists (
   and (select array_agg(a.attname::text collate "C" order by a.attname::text collate "C")
        from unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) k
        left join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k) = $2::text[])
+"""
+_IS_UNIQUE_WITHIN = """
+select exists (
+  select 1 from pg_index i
+  where i.indrelid = $1 and i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null
+  and (select array_agg(a.attname::text) from unnest((i.indkey::int2[])[0:i.indnkeyatts - 1]) k
+       join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k) <@ $2::text[])
 """
 
 
@@ -102,6 +111,15 @@ def _unquoted(part: str) -> str:
     return part[1:-1].replace('""', '"') if part.startswith('"') else part
 
 
+def dataset_of(dsn: Dsn, schema: str | None, table: str) -> tuple[str, str] | None:
+    """The server, and database, schema and table, as OpenLineage has them. None if the DSN is not known here."""
+    try:
+        _, host, port, database = dsn.parts()
+    except OptionError:
+        return None
+    return f"postgres://{host or 'localhost'}:{port or 5432}", f"{database}.{schema or 'public'}.{table}"
+
+
 def find(cursor: RawCursor[Any], schema: str | None, table: str) -> Place:
     """Looks for a table, in the search path if no schema is named."""
     asked = quoted(table) if schema is None else f"{quoted(schema)}.{quoted(table)}"
@@ -126,6 +144,18 @@ def is_unique(cursor: RawCursor[Any], oid: int | None, key: Sequence[str]) -> bo
     """Whether an upsert can go by these columns: they are a whole unique index, in any order."""
     row = cursor.execute(_IS_UNIQUE, [oid, sorted(key)]).fetchone()
     return row is not None and bool(row[0])
+
+
+def is_unique_within(cursor: RawCursor[Any], oid: int, names: Sequence[str]) -> bool:
+    """Whether no two rows are equal in all of these columns: some of them are a whole unique index."""
+    row = cursor.execute(_IS_UNIQUE_WITHIN, [oid, list(names)]).fetchone()
+    return row is not None and bool(row[0])
+
+
+def never_null(cursor: RawCursor[Any], oid: int) -> set[str]:
+    """The columns of a table that are NOT NULL."""
+    found = cursor.execute("select attname from pg_attribute where attrelid = $1 and attnotnull", [oid]).fetchall()
+    return {name for (name,) in found}
 
 
 def create(cursor: RawCursor[Any], name: str, definition: str) -> None:

@@ -1,7 +1,7 @@
-"""Arrow's types and values as PostgreSQL's: which column takes which type, and a column of values as text.
+"""Arrow's types and values as PostgreSQL's, and back: which column takes which type, and a column of values as text.
 
 Texts are made a column at a time by Arrow, and parsed by the server. `copy_lines` puts them together for COPY,
-`array_literal` for a parameter that is an array.
+`array_literal` for a parameter that is an array. `arrow_of` and `from_text` are the way back.
 
 >>> kind_of(pa.timestamp("ns", "UTC")), kind_of(pa.uint64()), kind_of(pa.list_(pa.int64()))
 ('timestamp with time zone', 'numeric', 'jsonb')
@@ -9,11 +9,15 @@ Texts are made a column at a time by Arrow, and parsed by the server. `copy_line
 '1\\ttea\\\\tcup\\n\\\\N\\tjam\\n'
 >>> print(array_literal(text_of(pa.array(["tea", None, 'a "cup"']))))
 {"tea",NULL,"a \\"cup\\""}
+>>> from_text(pa.array(["2026-03-01", None]), arrow_of("date")).to_pylist()
+[datetime.date(2026, 3, 1), None]
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from uuid import UUID
 
 import msgspec
 import pyarrow as pa
@@ -41,6 +45,24 @@ _NOT_TEXT = {
     *("time without time zone", "timestamp without time zone", "timestamp with time zone"),
 }
 """Types of columns that a text must be cast to before. Any other type reads a text: an enum, an address, JSON."""
+_ARROW = {
+    "boolean": pa.bool_(),
+    "smallint": pa.int16(),
+    "integer": pa.int32(),
+    "bigint": pa.int64(),
+    "oid": pa.uint32(),
+    "real": pa.float32(),
+    "double precision": pa.float64(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "time without time zone": pa.time64("us"),
+    "timestamp without time zone": pa.timestamp("us"),
+    "timestamp with time zone": pa.timestamp("us", "UTC"),
+    **dict.fromkeys(("uuid", "json", "jsonb", "xml", "inet", "cidr", "macaddr", "macaddr8"), pa.string()),
+}
+"""Type of a column -> what its values are read as, where that is all of the value."""
+_NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
+_MODIFIER = re.compile(r"\(.*?\)")
 
 
 def kind_of(type_: pa.DataType) -> str | None:
@@ -168,6 +190,70 @@ def array_literal(text: pa.Array) -> str:
     text = pc.coalesce(pc.binary_join_element_wise(quotes, text, quotes, nothing), _scalar("NULL"))
     whole = pa.LargeListArray.from_arrays(pa.array([0, len(text)], pa.int64()), text)
     return "{" + (pc.binary_join(whole, _scalar(","))[0].as_py() or "") + "}"
+
+
+# ---- from the server ----------------------------------------------------------------------------------------
+
+
+def arrow_of(column: str, category: str = "") -> pa.DataType | None:
+    """What a column of this type is read as, which is written as `format_type` does; None if nothing holds all of its
+    values. `category`: as in pg_type.typcategory.
+
+    >>> [str(arrow_of(kind)) for kind in ("timestamp(3) with time zone", "interval", "numeric")]
+    ['timestamp[us, tz=UTC]', 'None', 'None']
+    >>> str(arrow_of("shop.colour", "E"))
+    'string'
+    """
+    if (found := _NUMERIC.fullmatch(column)) is not None:
+        precision, scale = int(found[1]), int(found[2])
+        if precision > 76:
+            return None
+        return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+    if category in ("S", "E"):  # texts of any name, enums
+        return pa.string()
+    return _ARROW.get(_MODIFIER.sub("", column))
+
+
+def from_text(text: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Values that the server has written (ISO dates, UTC), as this type. Raises ArrowException or ValueError if one
+    is none of it. What is nested is written in JSON."""
+    if pt.is_boolean(type_):
+        # A cast in SQL says true, the output of a column t.
+        text = pc.replace_substring_regex(pc.replace_substring_regex(text, "^t$", "true"), "^f$", "false")
+    elif pt.is_time(type_):
+        on_a_day = pc.binary_join_element_wise(pa.scalar("1970-01-01", text.type), text, pa.scalar(" ", text.type))
+        text = on_a_day.cast(pa.timestamp("us")).cast(pa.time64("us"))
+    elif is_bytes(type_):
+        text = pa.array([None if value is None else _unhex(value) for value in text.to_pylist()], pa.binary())
+    elif isinstance(type_, pa.UuidType):
+        return pa.array([None if value is None else UUID(value).bytes for value in text.to_pylist()], type_)
+    elif pt.is_nested(type_):
+        return pa.array([None if value is None else msgspec.json.decode(value) for value in text.to_pylist()], type_)
+    return text.cast(type_)
+
+
+def _unhex(value: str) -> bytes:
+    if not value.startswith("\\x"):
+        raise ValueError(f"{value[:40]!r} is no bytea")
+    return bytes.fromhex(value[2:])
+
+
+def from_array(text: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Arrays, each written as a JSON array of texts, as lists of this type.
+
+    >>> from_array(pa.array(['["1",null]', None, "[]"]), pa.list_(pa.int16())).to_pylist()
+    [[1, None], None, []]
+    """
+    rows = [None if value is None else msgspec.json.decode(value) for value in text.to_pylist()]
+    flat = [value for row in rows if row is not None for value in row]
+    if any(isinstance(value, list) for value in flat):
+        raise ValueError("an array of several dimensions is no list")
+    ends, end = [], 0
+    for row in rows:
+        ends.append(None if row is None else end)
+        end += len(row or ())
+    values = from_text(pa.array(flat, pa.string()), type_.value_type)
+    return pa.ListArray.from_arrays(pa.array([*ends, end], pa.int32()), values).cast(type_)
 
 
 def _scalar(text: str) -> pa.Scalar:

@@ -1,4 +1,4 @@
-"""Sources: batches at hand, files (Parquet, CSV, JSON lines), a Spark DataFrame.
+"""Sources: batches at hand, files (Parquet, CSV, JSON lines), a query of PostgreSQL, a Spark DataFrame.
 
 >>> source = batches([pa.table({"id": [1, 2]}), pa.table({"id": [3]})])
 >>> [(batch.num_rows, offset) for batch, offset in source.read("0", None)]
@@ -17,9 +17,10 @@ import pyarrow as pa
 from logline.errors import ConnectorError, DefinitionError, SchemaError, a_kind
 from logline.graph.connector import Source
 from logline.graph.functions import check_takes
-from logline.graph.operator import SchemaLike, Tabular, is_tabular
+from logline.graph.operator import Duration, SchemaLike, Tabular, is_tabular
 from logline.graph.schemas import schema as read_schema
 from logline.graph.schemas import to_batches, to_table
+from logline.graph.secrets import Secret
 from logline.planned import missing
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from logline.connectors.csv_source import CsvSource
     from logline.connectors.json_source import JsonSource
     from logline.connectors.parquet_source import ParquetSource
+    from logline.connectors.postgres_settling import Settle
+    from logline.connectors.postgres_source import PostgresSource
     from logline.spark.source import FrameSource
 
 Data = Tabular | Sequence[Tabular] | Callable[[], Iterable[Tabular]]
@@ -166,6 +169,39 @@ def json(path: str | os.PathLike[str], *, schema: SchemaLike | None = None) -> J
     from logline.connectors.json_source import JsonSource
 
     return JsonSource(path, schema)
+
+
+def postgres(
+    dsn: str | Secret,
+    query: str,
+    *,
+    cursor: str | Sequence[str] | None = None,
+    poll: Duration | None = None,
+    listen: str | None = None,
+    settle: Settle | Duration = "transactions",
+    page: int = 10_000,
+    schema: SchemaLike | None = None,
+) -> PostgresSource:
+    """A source of the rows of a query of PostgreSQL, or of a table. It needs the extra `postgres`.
+
+    `dsn` is a connection string, or `ll.env("NAME")`. `cursor` names the column that orders the rows, or several: no
+    two rows are equal in it, none has a null there, and a new row comes after those that are there. Then a later life
+    goes on after the last row that was logged. Without a cursor the whole result is logged before any of it is shown,
+    and it is read once.
+
+    It ends when it has read what is there. With `poll` it looks for new rows again and again; with `listen` it also
+    looks when somebody notifies this channel. `settle` says whom it waits for before it reads a row, so that one with
+    a lower cursor that is committed later is not missed: every transaction that runs, only those that write to the
+    tables of the query (`"writers"`), or so long (`"10s"`). `page` is how many rows it asks for at a time. `schema`
+    names the columns that are read, and their types; without it the server is asked when the pipeline is defined.
+
+    >>> from logline.graph.secrets import env
+    >>> postgres(env("PG"), "sales.orders", cursor="id", poll="1s", schema="id long, item string")
+    postgres(env('PG'), 'sales.orders')
+    """
+    from logline.connectors.postgres_source import PostgresSource
+
+    return PostgresSource(dsn, query, cursor, poll, listen, settle, page, schema)
 
 
 def spark(frame: DataFrame) -> FrameSource:

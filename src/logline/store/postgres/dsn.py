@@ -12,6 +12,7 @@ env('PG')
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -126,13 +127,13 @@ def _is_port(text: str) -> bool:
     return all(not part or part.isdecimal() for part in text.split(","))
 
 
-def explained(error: Error, named: str, dsn: Dsn) -> ConnectorError:
+def explained(error: Error, named: str, dsn: Dsn, hints: Mapping[str, str] = _HINTS) -> ConnectorError:
     """An error of psycopg as one that says what to do, and whether another try may help. It has no password, also
-    not in a cause: raise it from None."""
+    not in a cause: raise it from None. `hints`: what to do by SQLSTATE, for those who do not write to a table."""
     code = error.sqlstate
     told = [error.diag.message_primary or str(error).strip(), error.diag.message_detail, error.diag.context]
     text = f"{named}: " + "; ".join(
-        part.strip().replace("\n", ", ") for part in (*told, _HINTS.get(code or "")) if part
+        part.strip().replace("\n", ", ") for part in (*told, hints.get(code or "")) if part
     )
     return (ConnectorError if passes(error) else PermanentError)(dsn.hides(text))
 
