@@ -15,10 +15,6 @@ from pathlib import Path
 from tests.spark.test_drivers import ROOT, START
 
 REFUSED: list[tuple[dict[str, str], str]] = [
-    (
-        {"spark.speculation": "TRUE", "spark.speculation.task.duration.threshold": "10s"},
-        "starts second copies of long tasks",
-    ),
     ({"spark.executor.pyspark.memory": "512m"}, "spark.executor.pyspark.memory=512m limits the address space"),
     (
         {"spark.python.worker.killOnIdleTimeout": "True", "spark.python.worker.idleTimeoutSeconds": "2"},
@@ -34,6 +30,7 @@ REFUSED: list[tuple[dict[str, str], str]] = [
 ]
 HARMLESS = {
     "spark.speculation": "TRUE",
+    "spark.speculation.task.duration.threshold": "1s",
     "spark.dynamicAllocation.enabled": "True",
     "spark.executor.pyspark.memory": "0",
     "spark.python.worker.killOnIdleTimeout": "true",

@@ -34,6 +34,10 @@ class Silent:
         self.killed = False
         self.told: list[WorkerCommand] = []
 
+    @property
+    def may_live(self) -> bool:
+        return True
+
     def tell(self, command: WorkerCommand) -> None:
         self.told.append(command)
 
@@ -55,10 +59,14 @@ class Place:
     def __init__(self) -> None:
         self.lives: dict[str, list[Silent]] = {name: [] for name in NAMES}
         self.why = ""
+        self.deaf = False
 
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> Silent:
         self.lives[group.name].append(Silent(hear, ended))
         return self.lives[group.name][-1]
+
+    def hears(self) -> bool:
+        return not self.deaf
 
     def broken(self) -> str:
         return self.why
