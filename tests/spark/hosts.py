@@ -307,10 +307,9 @@ class Cluster:
             "MASTER": self.url,
             **more,
         }
-        made = host.spawn(
-            sys.executable, "job.py", *arguments, folder="/tmp/job", env=env,
-            stdout=(self._logs / "driver.txt").open("a"), stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        with (self._logs / "driver.txt").open("a") as said:
+            command = [sys.executable, "job.py", *arguments]
+            made = host.spawn(*command, folder="/tmp/job", env=env, stdout=said, stderr=subprocess.STDOUT)
         self._started.append(made)
         return made
 

@@ -3,7 +3,17 @@ in a table, so that the test decides how far the pipeline gets."""
 
 from __future__ import annotations
 
-EVENTS = 90
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.waiting import until
+
+from logline.runtime.messages.notes import GROUP_STATUSES
+from logline.runtime.status import OperatorStatus
+
+EVENTS = 120
 
 JOB = """
 import json, logging, os, sys
@@ -100,3 +110,56 @@ FILES = {
 def totals(events: int) -> list[int]:
     """What stands in the table once so many events have gone through."""
     return [2 * (3 * k + 1 + 3 * k + 2 + 3 * k + 3) for k in range(events // 3)]
+
+
+class Story:
+    """The pipeline as a test sees it: through the log, which it reads itself."""
+
+    def __init__(self, ask: Callable[..., list[Any]], said: Callable[[], str], log: str) -> None:
+        """`ask` asks the database, and `said` is what drivers have printed and logged."""
+        self.said = said
+        self.allowed = 0
+        self.took: dict[str, float] = {}
+        """Seconds from a fault until what came after it was in the target; for people."""
+        self._ask = ask
+        self._log = log
+        ask("create table pace (allowed int)")
+        ask("insert into pace values (0)")
+
+    def more(self, events: int = 6) -> None:
+        """Lets the source go on, and waits until what comes of it is in the target."""
+        self.allowed += events
+        self._ask(f"update pace set allowed = {self.allowed}")
+        until(lambda: self.stored() == totals(self.allowed) or self.failed())
+
+    def after(self, what: str, fault: Callable[[], Any]) -> None:
+        """A fault, and on it goes."""
+        began = time.monotonic()
+        fault()
+        self.more()
+        self.took[what] = round(time.monotonic() - began, 1)
+
+    def finish(self) -> None:
+        """Lets everything through; the result is that of a run without a fault."""
+        self.more(EVENTS - self.allowed)
+        until(lambda: "RESULT" in self.said() or self.failed())
+        result = json.loads(self.said().partition("RESULT")[2].splitlines()[0])
+        assert result == {"phase": "finished", "plain": list(range(1, EVENTS + 1))}
+        assert self.stored() == totals(EVENTS)
+
+    def failed(self) -> bool:
+        """Raises if the run has failed."""
+        assert "FAILED" not in self.said(), self.said()
+        return False
+
+    def stored(self) -> list[int]:
+        """What stands in the target."""
+        if self._ask("select to_regclass('totals')") == [(None,)]:
+            return []
+        return [int(total) for (total,) in self._ask("select total from totals order by total")]
+
+    def life(self, operator: str) -> OperatorStatus:
+        """How an operator with a group of its own is, as it wrote down last: host and process among others."""
+        query = f"select status from {self._log}.statuses where name = '{operator}'"
+        # A life that has just begun tells of no operators.
+        return until(lambda: GROUP_STATUSES.decode(bytes(self._ask(query)[0][0])).operators)[operator]

@@ -6,75 +6,73 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
-import time
-from collections.abc import Callable, Iterator
+import sys
+import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.spark.hosts import Cluster, Host, cluster, why_not
-from tests.spark.shop_job import EVENTS, FILES, totals
+from tests.spark.hosts import ROOT, Cluster, Host, cluster, why_not
+from tests.spark.shop_job import FILES, JOB, Story
 from tests.waiting import until
-
-from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 EXECUTOR, WORKER, MASTER = "CoarseGrainedExecutorBackend", "worker.Worker", "master.Master"
 
 
+PACK = """
+import sys, tarfile, venv
+from pathlib import Path
+
+venv.create("environment", symlinks=True)
+(site,) = Path("environment").glob("lib/*/site-packages")
+(site / "rest.pth").write_text("\\n".join(sys.argv[1:]))  # what is large stays where it is
+(site / "only_packed.py").write_text("def by_seven(n): return 7 * n")
+with tarfile.open("environment.tar.gz", "w:gz") as packed:
+    packed.add("environment", ".")
+"""
+PACKED_PIPELINE = """
+import pyarrow as pa
+import logline as ll
+
+
+def by_seven(batch):
+    import only_packed
+    return pa.record_batch({"n": [only_packed.by_seven(n) for n in batch["n"].to_pylist()]})
+
+
+def pipeline():
+    p = ll.Pipeline("packed")
+    numbers = p.source("numbers", ll.sources.batches([pa.record_batch({"n": [0, 1, 2]})]))
+    numbers.map_batches("seven", by_seven, schema=pa.schema([("n", pa.int64())])).sink("plain", ll.sinks.collect())
+    return p
+"""
+PACKED = {
+    "job.py": JOB.replace('print("RESULT", ', 'print("PACKED", plain) if plain else print('),
+    "beside.py": PACKED_PIPELINE,
+    "pack.py": PACK,
+}
+
+
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with cluster(tmp_path_factory.mktemp("cluster")) as made:
-        made.postgres.ask("create table pace (allowed int)")
-        made.postgres.ask("insert into pace values (0)")
         yield made
 
 
-class Story:
-    """A pipeline on the cluster, as the test sees it: through the log, which it reads past the network."""
+@pytest.fixture(scope="module")
+def story(hosts: Cluster) -> Story:
+    return Story(hosts.postgres.ask, hosts.said, "two_hosts")
 
-    def __init__(self, hosts: Cluster) -> None:
-        self.hosts = hosts
-        self.allowed = 0
-        self.took: dict[str, float] = {}
 
-    def more(self, events: int = 6) -> None:
-        """Lets the source go on, and waits until what comes of it is in the target."""
-        self.allowed += events
-        self.hosts.postgres.ask("update pace set allowed = %s", self.allowed)
-        until(lambda: self.stored() == totals(self.allowed) or self.failed())
-
-    def failed(self) -> bool:
-        """Raises if the run has failed."""
-        assert "FAILED" not in self.hosts.said(), self.hosts.said()
-        return False
-
-    def stored(self) -> list[int]:
-        if self.hosts.postgres.ask("select to_regclass('totals')") == [(None,)]:
-            return []
-        return [int(total) for (total,) in self.hosts.postgres.ask("select total from totals order by total")]
-
-    def status(self, group: str) -> GroupStatus | None:
-        query = "select status from two_hosts.statuses where name = %s"
-        found = self.hosts.postgres.ask(query, group)
-        return GROUP_STATUSES.decode(bytes(found[0][0])) if found else None
-
-    def life(self, group: str) -> tuple[Host, int]:
-        """Where it is: the host, and its process as this machine counts."""
-        status = self.status(group)
-        assert status is not None
-        known = status.operators[group]
-        assert known.pid is not None
-        host = self.hosts.host_of(known.host)
-        return host, host.here(known.pid)
-
-    def after(self, what: str, fault: Callable[[], Any]) -> None:
-        """A fault, and on it goes."""
-        began = time.monotonic()
-        fault()
-        self.more()
-        self.took[what] = round(time.monotonic() - began, 1)
+def home(hosts: Cluster, story: Story, operator: str) -> tuple[Host, int]:
+    """The host of an operator, and its process as this machine counts."""
+    known = story.life(operator)
+    assert known.pid is not None
+    host = hosts.host_of(known.host)
+    return host, host.here(known.pid)
 
 
 def kill(host: Host, word: str) -> None:
@@ -83,23 +81,22 @@ def kill(host: Host, word: str) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_one_fault_after_the_other(hosts: Cluster, record_property: Callable[[str, object], None]) -> None:
-    story = Story(hosts)
+def test_one_fault_after_the_other(hosts: Cluster, story: Story) -> None:
     driver = hosts.drive(hosts.drivers[0], FILES)
     story.more()
 
-    host, life = story.life("sums")
+    host, life = home(hosts, story, "sums")
     story.after("a life killed", lambda: os.kill(life, signal.SIGKILL))
-    until(lambda: story.life("sums")[1] != life)
+    until(lambda: home(hosts, story, "sums")[1] != life)
 
-    host, _ = story.life("sums")
+    host, _ = home(hosts, story, "sums")
     story.after("an executor killed", lambda: kill(host, EXECUTOR))
 
-    host, _ = story.life("store")
+    host, _ = home(hosts, story, "store")
     story.after("a worker killed", lambda: kill(host, WORKER))
     hosts.start_worker(host)
 
-    host, _ = story.life("twice")
+    host, _ = home(hosts, story, "twice")
     story.after("a host lost with its disk", host.down)
     host.up()
     hosts.start_worker(host)
@@ -116,25 +113,46 @@ def test_one_fault_after_the_other(hosts: Cluster, record_property: Callable[[st
     hosts.start_master()
     story.after("the master back", lambda: None)
 
-    cut_off(story)
+    cut_off(hosts, story)
 
     kill(hosts.drivers[0], "job.py")
     driver.wait()
-    story.after("the driver killed, resumed elsewhere", lambda: hosts.drive(hosts.drivers[1], FILES))
-    story.more(EVENTS - story.allowed)
-    until(lambda: "RESULT" in hosts.said() or story.failed())
-    result = json.loads(hosts.said().partition("RESULT")[2].splitlines()[0])
-    assert result == {"phase": "finished", "plain": list(range(1, EVENTS + 1))}
-    assert story.stored() == totals(EVENTS)
-    record_property("seconds", story.took)
+    twice = json.dumps({"spark.speculation": True, "spark.speculation.task.duration.threshold": "1s"})
+    again = hosts.drivers[1], FILES
+    story.after("the driver killed, resumed elsewhere", lambda: hosts.drive(*again, SETTINGS=twice))
+
+    until(lambda: "a second task of sums stands by" in hosts.said())
+    story.more()
+    host, _ = home(hosts, story, "sums")
+    story.after("an executor killed, with a standby", lambda: kill(host, EXECUTOR))
+    story.finish()
     print(story.took)
 
 
-def cut_off(story: Story) -> None:
+def test_an_environment_that_comes_with_the_driver(hosts: Cluster, story: Story) -> None:
+    """Its Python is in an archive that Spark unpacks in each executor's folder, and has a module that nobody else
+    has. Before, a Python without Logline: the message names the host."""
+    log = {"LOG": f"{hosts.postgres.dsn}?log=packed", "OUT": hosts.postgres.dsn}
+    bare = json.dumps({"spark.pyspark.python": "/usr/bin/python3", "spark.python.daemon.module": "pyspark.daemon"})
+    hosts.drive(hosts.drivers[0], PACKED, SETTINGS=bare, **log).wait()
+    assert re.search(r"FAILED a Spark task on \S+ can't host \w+: .*Python", hosts.said()), hosts.said()
+
+    driver = hosts.drivers[0]
+    pack = [sys.executable, "pack.py", sysconfig.get_path("purelib"), str(ROOT / "src")]
+    assert driver.spawn(*pack, folder="/tmp/job").wait() == 0
+    settings = {
+        "spark.pyspark.python": "./environment/bin/python",
+        "spark.archives": "environment.tar.gz#environment",
+    }
+    hosts.drive(driver, PACKED, SETTINGS=json.dumps(settings), **log).wait()
+    assert "PACKED [0, 7, 14]" in hosts.said(), hosts.said()
+
+
+def cut_off(hosts: Cluster, story: Story) -> None:
     """The host of an operator is cut off. Its life goes on elsewhere; the old one comes back and changes nothing."""
-    host, old = story.life("sums")
+    host, old = home(hosts, story, "sums")
     story.after("a host cut off", host.cut)
-    other, _ = story.life("sums")
+    other, _ = home(hosts, story, "sums")
     assert other is not host
     story.after("the host back", host.mend)
     until(lambda: not Path(f"/proc/{old}").exists())  # it was fenced off, or Spark has ended its executor

@@ -164,6 +164,19 @@ def test_while_the_driver_was_suspended_nobody_was_silent(scene: Scene, heard: b
     assert [scene.place.lives[name][0].killed for name in NAMES] == [True, False]
 
 
+def test_while_no_report_comes_through_nobody_was_silent(scene: Scene) -> None:
+    """The log's server was away; when it is back, a life has all its time to report."""
+    scene.life().hear(Started(1))
+    scene.place.deaf = True
+    scene.pass_by(100, "a", "b")
+    scene.place.deaf = False
+    scene.pass_by(14, "a")
+    assert not scene.life().killed
+    life = scene.life()
+    scene.pass_by(2, "a")
+    assert life.killed
+
+
 def test_one_that_gets_nowhere_has_longer_each_time_and_then_it_is_over(scene: Scene) -> None:
     seconds = [scene.patience() for _ in range(Supervisor.crashes)]
     longer = [Supervisor.silence * min(2**n, LONGEST) for n in range(Supervisor.crashes)]
