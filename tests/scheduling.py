@@ -10,7 +10,7 @@ import re
 
 from xdist.scheduler import LoadScopeScheduling
 
-OWN_SESSIONS = ("test_drivers", "test_jvm", "test_refusals")
+OWN_SESSIONS = ("test_drivers", "test_jvm", "test_refusals", "test_clusters", "test_two_hosts")
 """Of the files in tests/spark, those whose tests start drivers with sessions of their own."""
 ON_SPARK = re.compile(rf"tests/spark/(?!({'|'.join(OWN_SESSIONS)})\.py)|.*\[docs/dataframes\.md:")
 """These tests share a Spark session. A second JVM would take ten seconds to start, and twice the memory."""

@@ -16,10 +16,6 @@ from tests.jvms import options
 from tests.spark.test_drivers import ROOT, START
 
 REFUSED: list[tuple[dict[str, str], str]] = [
-    (
-        {"spark.speculation": "TRUE", "spark.speculation.task.duration.threshold": "10s"},
-        "starts second copies of long tasks",
-    ),
     ({"spark.executor.pyspark.memory": "512m"}, "spark.executor.pyspark.memory=512m limits the address space"),
     (
         {"spark.python.worker.killOnIdleTimeout": "True", "spark.python.worker.idleTimeoutSeconds": "2"},
@@ -35,6 +31,7 @@ REFUSED: list[tuple[dict[str, str], str]] = [
 ]
 HARMLESS = {
     "spark.speculation": "TRUE",
+    "spark.speculation.task.duration.threshold": "1s",
     "spark.dynamicAllocation.enabled": "True",
     "spark.executor.pyspark.memory": "0",
     "spark.python.worker.killOnIdleTimeout": "true",
@@ -144,8 +141,16 @@ for name, python in json.loads(sys.argv[1]).items():
 """
 
 
+LATER = """
+import collections, sys
+version = collections.namedtuple("version", "major minor micro releaselevel serial")
+sys.version_info = version(3, 99, 0, "final", 0)
+"""
+
+
 def test_a_python_that_lacks_our_logline(tmp_path: Path) -> None:
-    """It is the Python that the user has chosen for the workers: one has no Logline, the other an old one."""
+    """It is the Python that the user has chosen for the workers: one has no Logline, one an old one, one is itself of
+    another version, and one is not there."""
     (tmp_path / "no" / "logline").mkdir(parents=True)
     (tmp_path / "no" / "logline" / "__init__.py").write_text('raise ModuleNotFoundError("No module named logline")')
     (tmp_path / "another" / "logline-0.0.1.dist-info").mkdir(parents=True)
@@ -153,13 +158,22 @@ def test_a_python_that_lacks_our_logline(tmp_path: Path) -> None:
         "Metadata-Version: 2.1\nName: logline\nVersion: 0.0.1\n"
     )
     pythons = {}
-    for name in ("no", "another"):
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "sitecustomize.py").write_text(LATER)
+    for name in ("no", "another", "later"):
         python = tmp_path / f"python-{name}"
         python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path / name}:$PYTHONPATH exec {sys.executable} "$@"\n')
         python.chmod(0o700)
         pythons[name] = str(python)
-    said = script(tmp_path, LACKING, json.dumps(pythons), sessions=2)
+    pythons["nowhere"] = str(tmp_path / "nowhere")
+    said = script(tmp_path, LACKING, json.dumps(pythons), sessions=4)
     ours = metadata.version("logline")
     for name, why in (("no", r"\(ModuleNotFoundError: No module named logline\)"), ("another", "has 0.0.1,")):
         wanted = rf"^{name} .*a Spark task on \S+ can't host \w+: .*{why}.* the driver has {ours}. Install"
         assert re.search(wanted, said, re.MULTILINE), said
+    version = "{}.{}".format(*sys.version_info)
+    for name, why in (
+        ("later", rf"its Python is 3\.99, the driver's {version}"),
+        ("nowhere", r"it has no Python \S+nowhere"),
+    ):
+        assert re.search(rf"^{name} .*a Spark task on \S+ can't host \w+: {why}", said, re.MULTILINE), said

@@ -6,10 +6,31 @@ a failure of the task: Spark would try the task a hundred times.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from logline.runtime.messages.reports import Failed
 from logline.runtime.messages.wire import encode
+
+_CHOOSE = "choose another one with PYSPARK_PYTHON or spark.pyspark.python"
+_HOPELESS = {
+    r"different version: (\S+) than that in driver: (\d[.\d]*)": "its Python is {}, the driver's {}: take the same",
+    r'Cannot run program "([^"]+)"': "it has no Python {}: install it there",
+    r"No module named '?((?:logline|pyspark)[\w.]*)": "its Python has no module {}: install it there",
+}
+"""How Spark's own failures of a Python that is not fit for tasks read, and what to say of them."""
+
+
+def hopeless(text: str) -> str:
+    """What to say of a failure of a task that comes again each time, because of its Python; empty for others.
+
+    >>> hopeless("Python in worker has different version: 3.12 than that in driver: 3.11, PySpark cannot run")[:52]
+    "its Python is 3.12, the driver's 3.11: take the same"
+    """
+    for pattern, said in _HOPELESS.items():
+        if found := re.search(pattern, text):
+            return f"{said.format(*found.groups())}. Or {_CHOOSE}"
+    return ""
 
 
 def unfit_for(group: str) -> Callable[[], str]:

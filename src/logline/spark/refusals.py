@@ -38,7 +38,6 @@ def refuse(spark: SparkSession, log: str | None) -> None:
     get = spark.sparkContext.getConf().get
     in_folder = log is None or reach_of(log) == "host"
     _refuse_hosts(spark.sparkContext.master, in_folder=in_folder)
-    _refuse_copies(get)
     if in_folder:
         _refuse_little_address_space(get)
     _refuse_idle_kills(get, spark.conf.get)
@@ -48,15 +47,9 @@ def _refuse_hosts(master: str | None, *, in_folder: bool) -> None:
     if in_folder and not one_host(master):
         raise OptionError(
             f"a log in a folder can't be used with master {master!r}, which spans hosts: an operator that is started "
-            "again elsewhere would not find it. Use a master on this machine, local[N,100] or local-cluster[...]"
-        )
-
-
-def _refuse_copies(get: Get) -> None:
-    if is_true(get, "spark.speculation") and get("spark.speculation.task.duration.threshold", ""):
-        raise OptionError(
-            "spark.speculation with spark.speculation.task.duration.threshold starts second copies of long tasks, "
-            "and a pipeline has nothing else: the copies would fence each other off. Take one of them out"
+            "again elsewhere would not find it. Keep the log in PostgreSQL, "
+            "log='postgresql://user@host/database?log=NAME', or use a master on this machine, "
+            "local[N,100] or local-cluster[...]"
         )
 
 

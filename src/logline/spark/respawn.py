@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
+import importlib.metadata
 import os
 import pickle
 import sys
@@ -47,7 +48,17 @@ def can_fork() -> bool:
         if pid == 0:
             os._exit(0)
         os.waitpid(pid, 0)
+    close_archives()
     return _threads() == 1 and len(_opened()) <= 1
+
+
+def close_archives() -> None:
+    """A module that asks for its own version when it is imported, as psycopg does, has every archive on the path
+    searched, Spark's among them. Python keeps them open until it forgets what it found."""
+    known: Any = getattr(importlib.metadata, "FastPath", None)
+    if hasattr(getattr(known, "__new__", None), "cache_clear"):
+        known.__new__.cache_clear()
+        gc.collect()
 
 
 def _threads() -> int:

@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,12 @@ JOBS = "logline-"
 """How the group of each Spark job begins that is Logline's own."""
 PYTHON = "spark.pyspark.python"
 DAEMON = "logline.spark.daemon"
+FAR = {
+    "spark.executor.heartbeatInterval": "5s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "30000",
+    "spark.network.timeoutInterval": "5s",
+}
+"""With a master that spans hosts: an executor is lost after 30 seconds of silence, not after two or three minutes."""
 _NOISE = (
     "WARNING: Using incubator modules",
     "Using Spark's default log4j profile",
@@ -80,15 +87,18 @@ def session(
         return found
     check_java()
     cores = os.cpu_count() or 1
-    master = master or f"local[{cores + PLACES},{RETRIES}]"
+    submitted = _submitted()
+    submitted_to, submitted_as = (submitted.pop(name, None) for name in ("spark.master", "spark.app.name"))
+    master = master or submitted_to or f"local[{cores + PLACES},{RETRIES}]"
+    app = app or submitted_as
     archive = Archive(_cache())
     ours = _settings(app or "logline", master, cores, archive.options())
     if _has_logline(master, str(conf.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable)):
         ours["spark.python.daemon.module"] = DAEMON
-    if conf.get(PYTHON) is None:
+    if conf.get(PYTHON) is None and one_host(master):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the default is whatever python3 is on the path
     builder = SparkSession.builder.master(master)
-    for key, value in {**ours, **{key: _text(value) for key, value in conf.items()}}.items():
+    for key, value in {**ours, **submitted, **{key: _text(value) for key, value in conf.items()}}.items():
         builder = builder.config(key, value)
     with _quiet():
         try:
@@ -102,12 +112,27 @@ def session(
     return session(app, master=master, **conf)
 
 
+def _submitted() -> dict[str, str]:
+    """The settings that `spark-submit` was given. Its JVM is there before this process, and knows them."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    known: Any = SparkContext
+    known._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
 def _warm_up(spark: SparkSession) -> None:
     """A job that does nothing: the Python daemon is there, and what the JVM needs for a job, when the first pipeline
     comes."""
     with contextlib.suppress(Exception):  # the session may be stopped meanwhile
-        spark.sparkContext.setJobGroup(f"{JOBS}warm-up", "logline: warm-up")
-        spark.sparkContext.parallelize([0], 1).mapPartitions(lambda records: records).count()
+        context = spark.sparkContext
+        context.setJobGroup(f"{JOBS}warm-up", "logline: warm-up")
+        nothing: Any = context.parallelize([0], 1).mapPartitions(lambda records: records)
+        with own_python(context):
+            task = nothing._jrdd  # it is here that PySpark makes a task of it
+        task.count()
 
 
 def python_of(context: SparkContext) -> str:
@@ -176,7 +201,9 @@ def _settings(app: str, master: str, cores: int, java: str) -> dict[str, str]:
             f"-Dlogline.spark.log={_cache() / 'spark.log'} -XX:+ExitOnOutOfMemoryError {java}"
         ).strip(),
     }
-    if one_host(master):
+    if not one_host(master):
+        settings |= FAR
+    else:
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
         if "PYTHONPATH" in os.environ:
             settings["spark.executorEnv.PYTHONPATH"] = os.environ["PYTHONPATH"]
@@ -184,8 +211,16 @@ def _settings(app: str, master: str, cores: int, java: str) -> dict[str, str]:
 
 
 def _cache() -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "logline"
-    folder.mkdir(parents=True, exist_ok=True)
+    """A folder for what may be lost. In a container there may be no home, or none that can be written."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "logline"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except (OSError, RuntimeError):
+        pass
+    folder = Path(tempfile.gettempdir()) / f"logline-cache-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 

@@ -49,9 +49,9 @@ def slots(spark: SparkSession) -> int | None:
     return found
 
 
-def slots_now(spark: SparkSession) -> int | None:
-    """The same, of the executors that are there."""
-    return None if _dynamic(spark.sparkContext) else _now(spark.sparkContext)
+def slots_now(spark: SparkSession) -> int:
+    """Those of the executors that are there."""
+    return _now(spark.sparkContext)
 
 
 def cpus(spark: SparkSession) -> int:

@@ -10,13 +10,11 @@ ends successfully for the same reason (R10).
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import pickle
 import socket
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -29,18 +27,17 @@ import pyarrow as pa
 from logline.errors import LogError
 from logline.graph.shipping import ship
 from logline.names import BoxName, LogId, PartitionName
-from logline.runtime.control.supervisor import Supervisor, back_off
 from logline.runtime.hosts.parent import die_with_parent, new_chance
 from logline.runtime.hosts.worker import obey_line, work
 from logline.runtime.lives.instances import for_partition
-from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife, is_cut_off
 from logline.runtime.messages.reports import End, Failed, Letter, LogLine, Report, Started, StatusReport
-from logline.runtime.messages.wire import NotAMessage, encode
+from logline.runtime.messages.wire import encode
 from logline.spark.fitness import unfit_for
+from logline.spark.modules import missing_module
 from logline.spark.respawn import can_fork, respawn
+from logline.spark.turns import Turn, take_turn
 from logline.spark.watchdog import watched
 from logline.store.address import find_same
-from logline.store.lmdb.environment import started
 
 if TYPE_CHECKING:
     from logline.runtime.lives.inline import InlineEngine
@@ -69,8 +66,9 @@ class Order:
     level: int
     armed: str
     path: tuple[str, ...]
+    """Folders of modules, as the driver has them; none on a master that spans hosts."""
     folder: str
-    """The driver's working folder; empty if that is gone."""
+    """The driver's working folder; empty if that is gone, and on a master that spans hosts."""
 
 
 def commands_box(group: str) -> BoxName:
@@ -138,15 +136,17 @@ def _missing(order: Order) -> Failed | None:
     life: Spark would try a task that fails a hundred times."""
     try:
         pickle.loads(order.instances)
+    except ModuleNotFoundError as error:
+        return _not_hosted(order, error, missing_module(error))
     except Exception as error:
         return _not_hosted(order, error)
     return None
 
 
-def _not_hosted(order: Order, error: BaseException) -> Failed:
+def _not_hosted(order: Order, error: BaseException, why: str = "") -> Failed:
     """An end that names the group, the machine and the reason."""
     known = isinstance(error, LogError)
-    what = str(error) if known else f"{type(error).__name__}: {error}"
+    what = why or (str(error) if known else f"{type(error).__name__}: {error}")
     text = f"a Spark task on {socket.gethostname()} can't host {order.group}: {what}"
     return Failed(text, traceback="" if known else traceback.format_exc())
 
@@ -186,8 +186,8 @@ def _one_life(order: Order, life: int, respawner: int | None, how: str) -> End:
     def send(life: int, report: Started | LogLine) -> None:
         box.send(encode(Letter(order.run, order.group, life, report)))
 
-    before = _last_status(store, order.group, lambda line: send(life, line))
-    task = _take_turn(store, order, life, respawner or os.getpid(), before)
+    turn = take_turn(store, order.run, order.group, life, respawner or os.getpid(), lambda line: send(life, line))
+    task = turn.task
 
     def say(report: Report) -> None:
         match report:
@@ -208,49 +208,14 @@ def _one_life(order: Order, life: int, respawner: int | None, how: str) -> End:
         armed=order.armed,
         life=task.life,
         say=say,
-        obey=lambda engine: _obey(store, order.group, engine),
-        task=task,
+        obey=lambda engine: _obey(store, order.group, engine, turn),
+        note=turn.note,
     )
 
 
-def _last_status(store: Store, group: str, tell: Callable[[LogLine], None]) -> GroupStatus | None:
-    """What the group wrote down last, in this run or an earlier one. `tell` takes a word about what can't be read."""
-    data = store.statuses().get(group)
-    if data is None or is_cut_off(data):
-        return None
-    try:
-        return GROUP_STATUSES.decode(data)
-    except NotAMessage as error:
-        tell(LogLine("logline", logging.ERROR, f"what is written down for {group} in the log is {error}"))
-        return None
-
-
-def _take_turn(store: Store, order: Order, life: int, respawner: int, before: GroupStatus | None) -> TaskLife:
-    """Writes down that this life begins, and returns what is known of it. Waits a while if lives before this one died
-    young: neither a respawner nor Spark's own retries make a pause."""
-    young = 0
-    last = None if before is None or before.phase in ("stopped", "finished") else before.task
-    if last is not None and last.run == order.run:  # it died
-        life = max(life, last.life + 1)  # after a respawner that was killed, Spark knows nothing of its lives
-        # By the wall clock: the life before may have been on another machine. Set back, it makes no life young.
-        if 0 <= time.time() - last.began < Supervisor.soon:
-            young = last.young + 1
-    task = TaskLife(
-        run=order.run,
-        life=life,
-        born=started(os.getpid()),
-        respawner=(respawner, started(respawner)),
-        began=time.time(),
-        young=young,
-    )
-    store.put_status(order.group, encode(GroupStatus(os.getpid(), "running", {}, False, time.time(), task)))
-    time.sleep(back_off(young))
-    return msgspec.structs.replace(task, began=time.time())
-
-
-def _obey(store: Store, group: str, engine: InlineEngine) -> Callable[[], None]:
+def _obey(store: Store, group: str, engine: InlineEngine, turn: Turn) -> Callable[[], None]:
     """Begins to give the engine the commands from the group's box, and returns a function that ends this. Commands to
-    an earlier life of the same run hold too."""
+    an earlier life of the same run hold too. A life that has lost its turn leaves as one that was fenced off."""
     box = store.mail(commands_box(group))
     bell, over = threading.Event(), threading.Event()
     unlisten = store.on_bell(commands_box(group), bell.set)
@@ -260,6 +225,9 @@ def _obey(store: Store, group: str, engine: InlineEngine) -> Callable[[], None]:
             while not over.is_set():
                 for line in box.receive():
                     obey_line(engine, line)
+                if turn.lost.is_set():
+                    engine.abandon()
+                    return
                 bell.wait(LOOK)
                 bell.clear()
 

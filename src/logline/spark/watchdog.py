@@ -7,7 +7,7 @@
 The driver knows that a life hangs, since it hears no report. But it must not kill by a process id: the task may be on
 another machine, where the id is that of somebody else. A life that hangs can't read an order either. So each task
 forks a watchdog before it does anything else. It reads the box `@watch/GROUP`, and obeys only what is about its
-parent or a child of that, by process id and start. It ends with the task.
+parent or a child of that, by place, process id and start. It ends with the task.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from pathlib import Path
 from logline.names import BoxName
 from logline.runtime.hosts.parent import call_process, die_with_parent
 from logline.runtime.messages.commands import WATCHDOG_ORDERS, KillProcess
+from logline.spark.turns import place
 from logline.store.address import find_store
 from logline.store.lmdb.environment import started
 
-LOOK = 0.2
-"""Seconds between two looks for orders. No bell: a watchdog that is killed would leave its bell behind."""
+LOOK, LOOK_FAR = 0.2, 1.0
+"""Seconds between two looks for orders: on this host, and over a network. No bell: a watchdog that is killed would
+leave its bell behind."""
 
 
 def orders_box(group: str) -> BoxName:
@@ -60,16 +62,18 @@ def _watch(parent: int, log: str, group: str) -> None:
         store = find_store(log)
         if store is not None:
             box = store.mail(orders_box(group))
+            pause = LOOK_FAR if store.traits.reach == "hosts" else LOOK
             while True:
                 for order in WATCHDOG_ORDERS.understood(box.receive(), "a driver"):
                     _obey(order, parent)
-                time.sleep(LOOK)
+                time.sleep(pause)
     finally:
         os._exit(0)
 
 
 def _obey(order: KillProcess, parent: int) -> None:
-    if started(order.pid) == order.born and parent in (order.pid, _parent_of(order.pid)):
+    known = order.place == place() and started(order.pid) == order.born
+    if known and parent in (order.pid, _parent_of(order.pid)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(order.pid, signal.SIGKILL)
 

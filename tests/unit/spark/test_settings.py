@@ -15,7 +15,6 @@ from logline.spark.refusals import is_true, one_host
 from logline.spark.room import _spare
 
 SPECULATION = "spark.speculation"
-THRESHOLD = "spark.speculation.task.duration.threshold"
 IDLE = "spark.sql.execution.pyspark.udf.killOnIdleTimeout"
 NOTHING: dict[str, str] = {}
 SECONDS = "spark.sql.execution.pyspark.udf.idleTimeoutSeconds"
@@ -32,13 +31,6 @@ def context(master: str, **settings: str) -> Any:
 )
 def test_a_setting_is_on_in_any_case_with_spaces_around_it(text: str, true: bool) -> None:
     assert is_true({SPECULATION: text}.get, SPECULATION) is true
-
-
-def test_second_copies_are_refused_only_where_there_would_be_some() -> None:
-    refusals._refuse_copies({SPECULATION: "true"}.get)
-    refusals._refuse_copies({SPECULATION: "false", THRESHOLD: "10s"}.get)
-    with pytest.raises(OptionError, match="second copies"):
-        refusals._refuse_copies({SPECULATION: "TRUE", THRESHOLD: "10s"}.get)
 
 
 @pytest.mark.parametrize(

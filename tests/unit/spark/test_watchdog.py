@@ -13,6 +13,7 @@ from tests.waiting import PATIENCE
 
 from logline.runtime.messages.commands import KillProcess
 from logline.runtime.messages.wire import encode
+from logline.spark.turns import place
 from logline.spark.watchdog import _obey, orders_box
 from logline.store.lmdb.environment import started
 from logline.store.lmdb.folder import LmdbStore
@@ -43,13 +44,14 @@ def test_it_kills_what_is_of_its_task(tmp_path: Path) -> None:
         assert task.stdout is not None
         life = int(task.stdout.readline())
         box.send(b"what is no order")
-        box.send(encode(KillProcess(stranger.pid, started(stranger.pid))))
-        box.send(encode(KillProcess(life, "1")))  # another process that had the same id
+        box.send(encode(KillProcess(stranger.pid, started(stranger.pid), place())))
+        box.send(encode(KillProcess(life, "1", place())))  # another process that had the same id
+        box.send(encode(KillProcess(life, started(life), "another host")))
         assert alive(life)
-        box.send(encode(KillProcess(life, started(life))))
+        box.send(encode(KillProcess(life, started(life), place())))
         assert task.stdout.readline() == f"{-signal.SIGKILL}\n"
         assert stranger.poll() is None  # its order was read first
-        box.send(encode(KillProcess(task.pid, started(task.pid))))
+        box.send(encode(KillProcess(task.pid, started(task.pid), place())))
         assert task.wait(PATIENCE) == -signal.SIGKILL
     finally:
         for process in (task, stranger):
@@ -80,6 +82,6 @@ def test_it_ends_with_its_task(tmp_path: Path) -> None:
 
 def test_a_process_that_has_the_id_of_another_by_now_is_left_alone() -> None:
     child = subprocess.Popen(["sleep", "1000"])
-    _obey(KillProcess(child.pid, "1"), os.getpid())
+    _obey(KillProcess(child.pid, "1", place()), os.getpid())
     child.terminate()  # what comes first counts
     assert child.wait(PATIENCE) == -signal.SIGTERM

@@ -377,11 +377,11 @@ class Supervisor:
         now = time.monotonic()
         away, self._looked = now - self._looked, now
         for worker in self.workers.values():
-            worker.heard = min(now, worker.heard + (away if away > AWAY else 0.0))
+            worker.heard = min(now, worker.heard + (away if away > AWAY else 0.0)) if worker.host.hears() else now
             if worker.retry_at is not None and now >= worker.retry_at and not self._stop_asked:
                 self._start(worker)
             elif worker.tenant is not None and now - worker.heard > self._silence(worker):
-                if worker.tenant.pid is None and worker.host.patient:
+                if worker.host.patient and not worker.tenant.may_live:
                     logger.warning("group %s has no process: it waits to be brought back", worker.group)
                 else:
                     logger.warning("the process of group %s makes no report: it is killed", worker.group)

@@ -62,6 +62,10 @@ class ProcessHost:
             self._line = _ForkLine()
         return ProcessTenant(self._line, begin, hear, ended)
 
+    def hears(self) -> bool:
+        """Always: reports come through pipes."""
+        return True
+
     def broken(self) -> str:
         """Returns nothing: a fork server that died is started again."""
         return ""
@@ -202,6 +206,11 @@ class ProcessTenant:
                 self._how = how
                 os.eventfd_write(self._no_more, 1)
                 self._gone.set()
+
+    @property
+    def may_live(self) -> bool:
+        """Until its end is known."""
+        return self.pid is not None
 
     def tell(self, command: WorkerCommand) -> None:
         """Writes the command to the process's pipe."""

@@ -52,6 +52,11 @@ class Tenant(Protocol):
     def pid(self) -> int | None:
         """Its process now, on this machine; None while it has none."""
 
+    @property
+    def may_live(self) -> bool:
+        """Whether it may have a process, here or elsewhere. False if it surely has none, and waits to be brought
+        back."""
+
     def tell(self, command: WorkerCommand) -> None:
         """Sends the command; the life hears it soon."""
 
@@ -75,6 +80,9 @@ class Host(Protocol):
         """Begins a life; the first one is number 0. `ended` is called once, on any thread, after the last report.
 
         A host that restarts a process by itself reports `Started` again, with another pid."""
+
+    def hears(self) -> bool:
+        """Whether reports come through now. While they do not, silence says nothing of a life. Never waits."""
 
     def broken(self) -> str:
         """Why no group can live here any more, for people; empty as long as one can. Never waits."""

@@ -37,6 +37,10 @@ class ThreadHost:
         fresh = Group(group.name, pickle.loads(ship(group.instances)))
         return ThreadTenant(fresh, self._store, hear, ended)
 
+    def hears(self) -> bool:
+        """Always: a report is a call."""
+        return True
+
     def broken(self) -> str:
         """Returns nothing: the supervisor lives here too."""
         return ""
@@ -93,6 +97,11 @@ class ThreadTenant:
     def pid(self) -> int | None:
         """The driver's own process, as long as the life lasts."""
         return None if self._over.is_set() else os.getpid()
+
+    @property
+    def may_live(self) -> bool:
+        """Until it is over."""
+        return not self._over.is_set()
 
     def tell(self, command: WorkerCommand) -> None:
         """Gives the command to the engine, which obeys between two pieces of work."""

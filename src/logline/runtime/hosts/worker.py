@@ -21,7 +21,7 @@ from typing import NoReturn, assert_never
 from logline.errors import LogError
 from logline.runtime.lives.inline import InlineEngine
 from logline.runtime.messages.commands import WORKER_COMMANDS, Drain, Flush, Stop, WorkerCommand
-from logline.runtime.messages.notes import GroupStatus, TaskLife
+from logline.runtime.messages.notes import GroupStatus
 from logline.runtime.messages.reports import End, Failed, LogLine, Over, Report, Started, StatusReport
 from logline.runtime.messages.wire import NotAMessage, encode
 from logline.store import faults
@@ -142,13 +142,13 @@ def work(
     life: int,
     say: Say,
     obey: Callable[[InlineEngine], Callable[[], None]],
-    task: TaskLife | None = None,
+    note: Callable[[GroupStatus], None] | None = None,
 ) -> End:
     """Runs one group until it is over, and returns how it ended. Closes the log. Leaves the process as it was, except
     for how that keeps freed memory.
 
-    `obey` is called with the engine, begins to give it commands, and returns a function that ends this. `task` is
-    written down with every status.
+    `obey` is called with the engine, begins to give it commands, and returns a function that ends this. `note` writes
+    a status down; without it, the status is the newest one of the group.
     """
     logger = logging.getLogger("logline")
     before = sys.getswitchinterval(), logger.level, gc.get_threshold()
@@ -171,8 +171,11 @@ def work(
             status = engine.status()
             quiet = engine.drained()
             say(StatusReport(status.operators, quiet))
-            known = GroupStatus(os.getpid(), status.phase, status.operators, quiet, time.time(), task)
-            store.put_status(group, encode(known))
+            known = GroupStatus(os.getpid(), status.phase, status.operators, quiet, time.time())
+            if note is None:
+                store.put_status(group, encode(known))
+            else:
+                note(known)
 
         beat = Heartbeat(report, over)
 

@@ -49,6 +49,8 @@ class KillProcess(Message, frozen=True):
     pid: int
     born: str
     """When it was started, as the kernel counts: a process that has taken over the id is not meant."""
+    place: str
+    """Where it is: the same id elsewhere is another process."""
 
 
 class Restart(Message, frozen=True):

@@ -47,6 +47,8 @@ class TaskLife(Message, frozen=True):
     began: float
     young: int
     """Lives in a row that died young before this one."""
+    place: str = ""
+    """Where the process ids above mean something (`spark/turns.py`)."""
 
 
 class GroupStatus(Message, frozen=True):

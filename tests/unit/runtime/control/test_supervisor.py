@@ -34,6 +34,10 @@ class Silent:
         self.killed = False
         self.told: list[WorkerCommand] = []
 
+    @property
+    def may_live(self) -> bool:
+        return True
+
     def tell(self, command: WorkerCommand) -> None:
         self.told.append(command)
 
@@ -55,10 +59,14 @@ class Place:
     def __init__(self) -> None:
         self.lives: dict[str, list[Silent]] = {name: [] for name in NAMES}
         self.why = ""
+        self.deaf = False
 
     def start(self, group: Group, life: int, hear: Hear, ended: Callable[[Ended], None]) -> Silent:
         self.lives[group.name].append(Silent(hear, ended))
         return self.lives[group.name][-1]
+
+    def hears(self) -> bool:
+        return not self.deaf
 
     def broken(self) -> str:
         return self.why
@@ -154,6 +162,19 @@ def test_while_the_driver_was_suspended_nobody_was_silent(scene: Scene, heard: b
     assert [len(lives) for lives in scene.place.lives.values()] == [1, 1]
     scene.pass_by(2, "a")
     assert [scene.place.lives[name][0].killed for name in NAMES] == [True, False]
+
+
+def test_while_no_report_comes_through_nobody_was_silent(scene: Scene) -> None:
+    """The log's server was away; when it is back, a life has all its time to report."""
+    scene.life().hear(Started(1))
+    scene.place.deaf = True
+    scene.pass_by(100, "a", "b")
+    scene.place.deaf = False
+    scene.pass_by(14, "a")
+    assert not scene.life().killed
+    life = scene.life()
+    scene.pass_by(2, "a")
+    assert life.killed
 
 
 def test_one_that_gets_nowhere_has_longer_each_time_and_then_it_is_over(scene: Scene) -> None:

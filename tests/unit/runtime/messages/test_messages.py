@@ -60,7 +60,7 @@ from logline.runtime.messages.wire import SHOWN, Decoder, Message, NotAMessage, 
 from logline.runtime.status import OperatorStatus
 
 KNOWN = {"hourly": OperatorStatus(taken=3, restarts=1, counters={"late": 2, "ratio": 0.5}), "store": OperatorStatus()}
-TASK = TaskLife("7f3", 2, "12345", (17, "12344"), 1.5, 1)
+TASK = TaskLife("7f3", 2, "12345", (17, "12344"), 1.5, 1, "web-1")
 EXAMPLES: list[tuple[Decoder[Any], Message]] = [
     (
         BEGIN,
@@ -69,7 +69,7 @@ EXAMPLES: list[tuple[Decoder[Any], Message]] = [
     (WORKER_COMMANDS, Stop()),
     (WORKER_COMMANDS, Drain()),
     (WORKER_COMMANDS, Flush()),
-    (WATCHDOG_ORDERS, KillProcess(17, "12344")),
+    (WATCHDOG_ORDERS, KillProcess(17, "12344", "web-1")),
     (RUN_COMMANDS, Stop()),
     (RUN_COMMANDS, Drain()),
     (RUN_COMMANDS, Restart(OperatorName("hourly"))),
