@@ -266,7 +266,7 @@ class Cluster:
             **os.environ,
             "SPARK_LOCAL_IP": host.address,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {options}",
+            "SPARK_DAEMON_JAVA_OPTS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.worker.timeout=20 {options}",
             "SPARK_NO_DAEMONIZE": "1",
         }
         with (self._logs / f"{host.name}.txt").open("a") as log:
