@@ -24,6 +24,8 @@ from tests.waiting import until
 ROOT = Path(__file__).parents[2]
 PASSWORD = "p@ss/word"
 
+_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
+"""What it starts is killed with this process, whatever ends that. Only names of empty namespaces would be left."""
 _INIT = """
 set -e
 hostname "$1"; shift
@@ -102,7 +104,7 @@ class Host:
         """Switches it on: with an empty /tmp, which has this source tree and its Python if those are in there."""
         kept = [str(p) for p in dict.fromkeys([ROOT, Path(sys.prefix), Path(sys.base_prefix)]) if _in_tmp(p)]
         kept = [path for path in kept if not any(path != other and path.startswith(other + "/") for other in kept)]
-        command = ["ip", "netns", "exec", self.space, "unshare", "-mupf", "--kill-child", "--mount-proc"]
+        command = [*_WITH_US, "ip", "netns", "exec", self.space, "unshare", "-mupf", "--kill-child", "--mount-proc"]
         command += ["sh", "-c", _INIT, "init", self.name, *kept]
         env = {**os.environ, "PYTHON": sys.executable}
         self._first = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=env, text=True)
@@ -208,7 +210,7 @@ class FarPostgres:
             who = ["setpriv", f"--reuid={self._user}", f"--regid={self._user}", "--clear-groups"]
             server = [str(self._bin / "postgres"), "-D", str(self._data), "-k", str(self.folder)]
             settings = ["-h", self._host.address, "-c", "fsync=off", "-c", "max_connections=100"]
-            command = ["ip", "netns", "exec", self._host.space, *who, *server, *settings]
+            command = ["ip", "netns", "exec", self._host.space, *who, *_WITH_US, *server, *settings]
             self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")
         until(self._answers)
 
@@ -266,7 +268,7 @@ class Cluster:
             **os.environ,
             "SPARK_LOCAL_IP": host.address,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {options}",
+            "SPARK_DAEMON_JAVA_OPTS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.worker.timeout=20 {options}",
             "SPARK_NO_DAEMONIZE": "1",
         }
         with (self._logs / f"{host.name}.txt").open("a") as log:

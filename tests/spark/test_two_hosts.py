@@ -4,6 +4,7 @@ them (`tests/spark/hosts.py`). Delay and loss are not tried: not every kernel ca
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -69,10 +70,18 @@ def story(hosts: Cluster) -> Story:
 
 def home(hosts: Cluster, story: Story, operator: str) -> tuple[Host, int]:
     """The host of an operator, and its process as this machine counts."""
-    known = story.life(operator)
-    assert known.pid is not None
-    host = hosts.host_of(known.host)
-    return host, host.here(known.pid)
+
+    def found() -> tuple[Host, int] | None:
+        known = story.life(operator)
+        assert known.pid is not None
+        host = hosts.host_of(known.host)
+        with contextlib.suppress(ProcessLookupError):  # it has died since it wrote that
+            return host, host.here(known.pid)
+        return None
+
+    there = until(found)
+    assert there is not None
+    return there
 
 
 def kill(host: Host, word: str) -> None:
@@ -88,6 +97,10 @@ def test_one_fault_after_the_other(hosts: Cluster, story: Story) -> None:
     host, life = home(hosts, story, "sums")
     story.after("a life killed", lambda: os.kill(life, signal.SIGKILL))
     until(lambda: home(hosts, story, "sums")[1] != life)
+
+    _, life = home(hosts, story, "sums")
+    story.after("a life stopped", lambda: os.kill(life, signal.SIGSTOP))
+    assert "the process of group sums makes no report: it is killed" in hosts.said()
 
     host, _ = home(hosts, story, "sums")
     story.after("an executor killed", lambda: kill(host, EXECUTOR))
@@ -117,6 +130,7 @@ def test_one_fault_after_the_other(hosts: Cluster, story: Story) -> None:
 
     kill(hosts.drivers[0], "job.py")
     driver.wait()
+    until(lambda: not any(host.pids(EXECUTOR) for host in (hosts.one, hosts.two)))  # they end with it
     twice = json.dumps({"spark.speculation": True, "spark.speculation.task.duration.threshold": "1s"})
     again = hosts.drivers[1], FILES
     story.after("the driver killed, resumed elsewhere", lambda: hosts.drive(*again, SETTINGS=twice))

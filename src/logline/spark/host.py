@@ -122,7 +122,7 @@ class SparkHost:
     def _job(self, group: Group) -> Job:
         context = self.spark.sparkContext
         shared = one_host(context.master)
-        if not shared:
+        if not shared and not self._jobs:  # once in a run
             send_modules(context)
         folder = working_folder() if shared else ""
         order = Order(
