@@ -31,6 +31,7 @@ from logline.graph.report import Report as Report
 from logline.graph.secrets import env as env
 from logline.lineage.openlineage.settings import OpenLineage as OpenLineage
 from logline.names import InsetId as InsetId
+from logline.operators import Aggregate as Aggregate
 from logline.operators import Window as Window
 from logline.operators import events as events
 from logline.operators import tumbling as tumbling

@@ -62,6 +62,7 @@ from logline.graph.secrets import Secret
 from logline.graph.validate import check_declared, check_node, port_schema, validate
 from logline.names import ERRORS, IN, NAME_RULE, OUT, OperatorName, PortName, TargetName, may_name
 from logline.operators import (
+    Agg,
     AsyncMapFn,
     Filter,
     MapFn,
@@ -197,7 +198,7 @@ class Stream:
         window: Window,
         *,
         by: Sequence[str] = (),
-        agg: Mapping[str, tuple[str, str]],
+        agg: Mapping[str, Agg],
         **options: Unpack[OperatorOptions],
     ) -> Stream:
         """Computes aggregates over windows, grouped by the columns `by`: `agg={"total": ("amount", "sum")}`.

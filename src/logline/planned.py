@@ -41,7 +41,6 @@ PLANNED: Mapping[str, Mapping[str, str]] = {
         "sliding": "take ll.tumbling(size, on=...) and add up what a longer window needs with a second window",
         "session_window": _KEYED,
         "whole": "take ll.tumbling with a size that holds everything, and close=True",
-        "Aggregate": "write an Operator: update() adds, generate() gives the result (docs/operators.md)",
         "table": _JOIN,
         "autoscale": "there is one instance of each operator; concurrency= takes several input sets at once",
         "Eventual": "leave policy= out: every operator is pessimistic",

@@ -2,6 +2,8 @@
 
 from logline.operators.aggregates import Aggregates, Reduction
 from logline.operators.blocks import BlockAggregate
+from logline.operators.custom_aggregate import Aggregate
+from logline.operators.functions import Agg
 from logline.operators.gathered import Gathered
 from logline.operators.mapping import AsyncMapFn, Filter, MapBatches, MapFn, Union, Where
 from logline.operators.paced_mapping import PacedMapBatches, map_batches, waited_for
@@ -13,6 +15,8 @@ from logline.operators.window import TumblingAggregate, WindowAggregate
 from logline.operators.windows import Events, Tumbling, Window, events, tumbling
 
 __all__ = [
+    "Agg",
+    "Aggregate",
     "Aggregates",
     "AsyncMapFn",
     "BlockAggregate",

@@ -23,6 +23,7 @@ from logline.names import InsetId
 from logline.operators.aggregates import Aggregates, Reduction, grouped
 from logline.operators.blocks import BlockAggregate
 from logline.operators.event_time import TimeAxis
+from logline.operators.functions import Agg
 from logline.operators.tables import columns_of
 from logline.operators.windows import Events, Tumbling, Window
 
@@ -31,7 +32,7 @@ _LATE = "late"
 
 
 def WindowAggregate(  # reads as a constructor: one class per kind of window
-    window: Window, by: Sequence[str], agg: Mapping[str, tuple[str, str]]
+    window: Window, by: Sequence[str], agg: Mapping[str, Agg]
 ) -> Operator[Any, Any]:
     """The operator that computes these aggregates over these windows."""
     aggregates = Aggregates(by, agg)
