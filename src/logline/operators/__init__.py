@@ -11,8 +11,11 @@ from logline.operators.rebatch import Rebatch
 from logline.operators.row_answers import Row
 from logline.operators.rows import MapRows, RowFn
 from logline.operators.sink import SinkOperator
-from logline.operators.window import TumblingAggregate, WindowAggregate
-from logline.operators.windows import Events, Tumbling, Window, events, tumbling
+from logline.operators.sliding import SlidingAggregate
+from logline.operators.whole import WholeAggregate
+from logline.operators.window import TumblingAggregate
+from logline.operators.window_aggregate import WindowAggregate
+from logline.operators.windows import Events, Sliding, Tumbling, Whole, Window, events, sliding, tumbling, whole
 
 __all__ = [
     "Agg",
@@ -32,14 +35,20 @@ __all__ = [
     "Row",
     "RowFn",
     "SinkOperator",
+    "Sliding",
+    "SlidingAggregate",
     "Tumbling",
     "TumblingAggregate",
     "Union",
     "Where",
+    "Whole",
+    "WholeAggregate",
     "Window",
     "WindowAggregate",
     "events",
     "map_batches",
+    "sliding",
     "tumbling",
     "waited_for",
+    "whole",
 ]
