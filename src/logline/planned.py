@@ -31,11 +31,6 @@ PLANNED: Mapping[str, Mapping[str, str]] = {
         "stateful": _KEYED,
         "dedup": _KEYED,
         "top": "take window(...) with max or min, or an Operator of your own (docs/operators.md)",
-        "split": "take one filter(name, where) for each part",
-        "select": "take map_batches(name, lambda batch: batch.select([...])), or sql() for Spark SQL",
-        "flat_map_rows": "take map_batches with a function that makes more or fewer rows",
-        "explode": "take map_batches with pyarrow.compute.list_flatten and list_parent_indices",
-        "check_rows": "yield Reject(rows, reason) from an Operator, or raise in map_rows with on_error='divert'",
     },
     "ll": {
         "session_window": _KEYED,

@@ -26,6 +26,8 @@ from logline.names import InsetId, PortName
 Ready = Literal[
     "Filter",
     "Union",
+    "Split",
+    "CheckRows",
     "SinkOperator",
     "Rebatch",
     "TumblingAggregate",
@@ -37,7 +39,7 @@ Ready = Literal[
 ]
 LATE = PortName("late")
 _MODULES = "logline.operators."
-_PASS: Collection[Ready] = ("Filter", "Union", "SinkOperator", "Rebatch")
+_PASS: Collection[Ready] = ("Filter", "Union", "Split", "CheckRows", "SinkOperator", "Rebatch")
 """They pass rows on as they are."""
 _TIMED: Collection[Ready] = ("TumblingAggregate", "SlidingAggregate")
 _GROUP: Collection[Ready] = (*_TIMED, "BlockAggregate", "WholeAggregate")

@@ -2,14 +2,18 @@
 
 from logline.operators.aggregates import Aggregates, Reduction
 from logline.operators.blocks import BlockAggregate
+from logline.operators.computed import Computation
 from logline.operators.custom_aggregate import Aggregate
+from logline.operators.flat_map import FlatFn, FlatMapRows
 from logline.operators.functions import Agg
 from logline.operators.gathered import Gathered
 from logline.operators.mapping import AsyncMapFn, Filter, MapBatches, MapFn, Union, Where
 from logline.operators.paced_mapping import PacedMapBatches, map_batches, waited_for
 from logline.operators.rebatch import Rebatch
 from logline.operators.row_answers import Row
+from logline.operators.row_checks import CheckRows, OnFail
 from logline.operators.rows import MapRows, RowFn
+from logline.operators.shaping import Explode, Select, Split, WithColumns
 from logline.operators.sink import SinkOperator
 from logline.operators.sliding import SlidingAggregate
 from logline.operators.whole import WholeAggregate
@@ -23,20 +27,28 @@ __all__ = [
     "Aggregates",
     "AsyncMapFn",
     "BlockAggregate",
+    "CheckRows",
+    "Computation",
     "Events",
+    "Explode",
     "Filter",
+    "FlatFn",
+    "FlatMapRows",
     "Gathered",
     "MapBatches",
     "MapFn",
     "MapRows",
+    "OnFail",
     "PacedMapBatches",
     "Rebatch",
     "Reduction",
     "Row",
     "RowFn",
+    "Select",
     "SinkOperator",
     "Sliding",
     "SlidingAggregate",
+    "Split",
     "Tumbling",
     "TumblingAggregate",
     "Union",
@@ -45,6 +57,7 @@ __all__ = [
     "WholeAggregate",
     "Window",
     "WindowAggregate",
+    "WithColumns",
     "events",
     "map_batches",
     "sliding",

@@ -48,3 +48,36 @@ def test_days_of_a_zone(url: str) -> None:
     log = p.run(url, engine="inline", until="now").log
     assert verdicts(log.explain("w", "n = 1"), "what", "event") == [("arrived", "w:1")]
     assert "2026-03-29T22:00:00+00:00" in detail(log.explain("w", "n = 2"))
+
+
+def test_rows_that_are_split_checked_and_shaped(url: str) -> None:
+    p = ll.Pipeline("shapes")
+    rows = p.source(
+        "rows", ll.sources.batches([pa.table({"id": [1, 2, 3, 4], "tags": [["a", "b"], ["c"], [], ["d"]]})])
+    )
+    ports = rows.split("by", odd="id % 2 = 1")
+    checked = ports["rest"].check_rows("checked", small="id < 4")
+    single = checked.explode("single", "tags")
+    made = single.with_columns("twice", twice="id * 2").select("s", "id, twice as double where id > 0")
+    made.sink("store", ll.sinks.collect())
+    p.lineage()
+    log = p.run(url, engine="inline").log
+    found = log.explain("s", "true")
+    assert set(found["level"].to_pylist()) == {"row"}
+    assert verdicts(found, "what", "operator") == [
+        ("elsewhere", "by"),
+        ("arrived", "s"),
+        ("elsewhere", "by"),
+        ("diverted", "checked"),
+    ]
+    assert log.backward("s:1", records=True, to="rows")["row"].to_pylist() == [1]
+
+
+def test_rows_that_break_a_rule_and_are_dropped(url: str) -> None:
+    p = ll.Pipeline("drops")
+    rows = p.source("rows", ll.sources.batches([pa.table({"id": [1, 2]})]))
+    rows.check_rows("checked", on_fail="drop", odd="id % 2 = 1").sink("store", ll.sinks.collect())
+    p.lineage()
+    found = p.run(url, engine="inline").log.explain("checked", "id = 2")
+    assert verdicts(found, "what", "operator") == [("filtered", "checked")]
+    assert "breaks a rule" in detail(found)
