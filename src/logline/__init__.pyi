@@ -31,9 +31,12 @@ from logline.graph.report import Report as Report
 from logline.graph.secrets import env as env
 from logline.lineage.openlineage.settings import OpenLineage as OpenLineage
 from logline.names import InsetId as InsetId
+from logline.operators import Aggregate as Aggregate
 from logline.operators import Window as Window
 from logline.operators import events as events
+from logline.operators import sliding as sliding
 from logline.operators import tumbling as tumbling
+from logline.operators import whole as whole
 from logline.pipeline import Pipeline as Pipeline
 from logline.pipeline import Stream as Stream
 from logline.runtime.control.run import Run as Run

@@ -142,6 +142,10 @@ class KilledItsProcess(LoglineError):
     """An input set that killed its process again and again; it is diverted or dropped like one that raised."""
 
 
+class RuleBroken(LoglineError):
+    """A row breaks a rule of `check_rows(on_fail="stop")`."""
+
+
 class SessionGone(LoglineError):
     """The Spark session that an operator needs is gone. No input set is to blame, so none is diverted or dropped: the
     run fails, and another one goes on with them."""

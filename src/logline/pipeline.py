@@ -32,13 +32,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
-from logline.errors import BadName, DefinitionError, GraphError, LoglineError, OptionError, SchemaError, a_kind
+from logline.errors import BadName, DefinitionError, GraphError, OptionError, SchemaError, a_kind
+from logline.everyday import EverydayOperators
+from logline.everyday import made as _made
 from logline.graph.authored import place_of
 from logline.graph.connector import Sink, Source
 from logline.graph.drawing import draw_svg, draw_text
@@ -62,6 +64,7 @@ from logline.graph.secrets import Secret
 from logline.graph.validate import check_declared, check_node, port_schema, validate
 from logline.names import ERRORS, IN, NAME_RULE, OUT, OperatorName, PortName, TargetName, may_name
 from logline.operators import (
+    Agg,
     AsyncMapFn,
     Filter,
     MapFn,
@@ -91,10 +94,9 @@ if TYPE_CHECKING:
 Keep = Duration | tuple[Duration, str]
 """How long lineage is kept: a time, a size, or one of each."""
 logger = logging.getLogger("logline")
-M = TypeVar("M")
 
 
-class Stream:
+class Stream(EverydayOperators):
     """One output port of an operator, as sources and operators return it. Its methods add operators that read it.
 
     `stream["late"]` and `stream["errors"]` are other output ports of the same operator.
@@ -197,7 +199,7 @@ class Stream:
         window: Window,
         *,
         by: Sequence[str] = (),
-        agg: Mapping[str, tuple[str, str]],
+        agg: Mapping[str, Agg],
         **options: Unpack[OperatorOptions],
     ) -> Stream:
         """Computes aggregates over windows, grouped by the columns `by`: `agg={"total": ("amount", "sum")}`.
@@ -548,14 +550,6 @@ def _outputs(name: str, op: Operator[Any, Any], inputs: Mapping[str, Sequence[St
         raise GraphError(f"operator {name!r}: the port 'errors' is Logline's own: give your output port another name")
     outputs = {PortName(port): _made(name, read_schema, like) for port, like in declared.items()}
     return {**outputs, ERRORS: ERRORS_SCHEMA}
-
-
-def _made(name: str, make: Callable[..., M], *args: Any, what: str = "operator", **more: Any) -> M:
-    """Calls `make`, and puts the operator's name before what it finds wrong."""
-    try:
-        return make(*args, **more)
-    except LoglineError as error:
-        raise type(error)(f"{what} {name!r}: {error}") from error
 
 
 def _check_mapping(name: str, option: str, value: object, form: str) -> None:

@@ -3,11 +3,11 @@
 Nothing here is a public name: `dir()` and editors don't offer it, and `hasattr` says no.
 
     >>> import logline as ll
-    >>> ll.sliding
+    >>> ll.autoscale
     Traceback (most recent call last):
     ...
-    logline.errors.NotYet: ll.sliding is planned and not there yet: take ll.tumbling(size, on=...) and add up what a \
-longer window needs with a second window
+    logline.errors.NotYet: ll.autoscale is planned and not there yet: there is one instance of each operator; \
+concurrency= takes several input sets at once
 """
 
 from __future__ import annotations
@@ -31,17 +31,9 @@ PLANNED: Mapping[str, Mapping[str, str]] = {
         "stateful": _KEYED,
         "dedup": _KEYED,
         "top": "take window(...) with max or min, or an Operator of your own (docs/operators.md)",
-        "split": "take one filter(name, where) for each part",
-        "select": "take map_batches(name, lambda batch: batch.select([...])), or sql() for Spark SQL",
-        "flat_map_rows": "take map_batches with a function that makes more or fewer rows",
-        "explode": "take map_batches with pyarrow.compute.list_flatten and list_parent_indices",
-        "check_rows": "yield Reject(rows, reason) from an Operator, or raise in map_rows with on_error='divert'",
     },
     "ll": {
-        "sliding": "take ll.tumbling(size, on=...) and add up what a longer window needs with a second window",
         "session_window": _KEYED,
-        "whole": "take ll.tumbling with a size that holds everything, and close=True",
-        "Aggregate": "write an Operator: update() adds, generate() gives the result (docs/operators.md)",
         "table": _JOIN,
         "autoscale": "there is one instance of each operator; concurrency= takes several input sets at once",
         "Eventual": "leave policy= out: every operator is pessimistic",

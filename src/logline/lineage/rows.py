@@ -19,15 +19,30 @@ from logline.engine import codec
 from logline.engine.sets import Answer, Member
 from logline.graph.dependencies import Dependency
 from logline.graph.record import OperatorRecord
+from logline.graph.zones import later
 from logline.lineage.records import CONDITIONS, agreeing
 from logline.names import InsetId, PortName
 
-Ready = Literal["Filter", "Union", "SinkOperator", "Rebatch", "TumblingAggregate", "BlockAggregate", "MapRows", ""]
+Ready = Literal[
+    "Filter",
+    "Union",
+    "Split",
+    "CheckRows",
+    "SinkOperator",
+    "Rebatch",
+    "TumblingAggregate",
+    "SlidingAggregate",
+    "BlockAggregate",
+    "WholeAggregate",
+    "MapRows",
+    "",
+]
 LATE = PortName("late")
 _MODULES = "logline.operators."
-_PASS: Collection[Ready] = ("Filter", "Union", "SinkOperator", "Rebatch")
+_PASS: Collection[Ready] = ("Filter", "Union", "Split", "CheckRows", "SinkOperator", "Rebatch")
 """They pass rows on as they are."""
-_GROUP: Collection[Ready] = ("TumblingAggregate", "BlockAggregate")
+_TIMED: Collection[Ready] = ("TumblingAggregate", "SlidingAggregate")
+_GROUP: Collection[Ready] = (*_TIMED, "BlockAggregate", "WholeAggregate")
 """A row is part of one of theirs, whatever the columns tell."""
 _SPAN = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
 _PAIRS = "select i.row as a, o.row as b from i join o on {on}"
@@ -49,26 +64,29 @@ def in_set(operator: OperatorRecord, inset: InsetId, note: Any, table: pa.Table,
         case "Rebatch":
             offset, length = note
             return {row for row in rows if offset <= row < offset + length}
-        case "TumblingAggregate":
+        case "TumblingAggregate" | "SlidingAggregate":
             return _in_window(operator, inset, note, table, rows)
     return set(rows)
 
 
 def is_late(operator: OperatorRecord, inset: InsetId) -> bool:
     """Whether it is the set of an event's late rows."""
-    return ready_made(operator) == "TumblingAggregate" and isinstance(inset, tuple) and inset[:1] == (LATE,)
+    return ready_made(operator) in _TIMED and isinstance(inset, tuple) and inset[:1] == (LATE,)
 
 
 def _in_window(operator: OperatorRecord, inset: InsetId, note: Any, table: pa.Table, rows: Iterable[int]) -> set[int]:
     parameters = operator.parameters or {}
-    size = _timedelta(parameters["size"])
-    starts: list[Any] = note if is_late(operator, inset) else [inset]
+    late = is_late(operator, inset)
+    # Late records are those whose last window had closed: the next one begins a step later.
+    size = _timedelta(parameters["step"] if late and "step" in parameters else parameters["size"])
+    starts: list[Any] = note if late else [inset]
+    spans = [(start, later(start, size, parameters.get("zone"))) for start in starts]
     times = _instants(table.column(parameters["on"]))
 
     def belongs(time: datetime | None) -> bool:
         if time is None:
-            return is_late(operator, inset)
-        return any(start <= time < start + size for start in starts)
+            return late
+        return any(start <= time < end for start, end in spans)
 
     return {row for row in rows if belongs(times[row])}
 
@@ -103,7 +121,7 @@ def depends(
 ) -> list[Dependency] | None:
     """The columns in which a row of the port agrees with the one it came of; None if that is not known."""
     ready = ready_made(operator)
-    if ready in _PASS or (ready == "TumblingAggregate" and port == LATE):
+    if ready in _PASS or (ready in _TIMED and port == LATE):
         return [Dependency(name, name) for name in dict.fromkeys(inputs.names) if name in outputs.names]
     known = [d for d in operator.depends if d.how in CONDITIONS and d.out in outputs.names and d.into in inputs.names]
     return known if known or ready in _GROUP else None

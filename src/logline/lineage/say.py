@@ -17,6 +17,7 @@ Target = tuple[Called, PortName | None]
 """The port that is asked about; of a sink, which has none, the operator."""
 _GAVE_NOTHING: dict[Ready, str] = {
     "Filter": "the condition of this filter is not true for it",
+    "CheckRows": 'it breaks a rule of this check_rows, which drops such rows; on_fail="divert" keeps them',
     "MapRows": "the function of map_rows gave None for it",
 }
 

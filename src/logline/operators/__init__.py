@@ -2,40 +2,66 @@
 
 from logline.operators.aggregates import Aggregates, Reduction
 from logline.operators.blocks import BlockAggregate
+from logline.operators.computed import Computation
+from logline.operators.custom_aggregate import Aggregate
+from logline.operators.flat_map import FlatFn, FlatMapRows
+from logline.operators.functions import Agg
 from logline.operators.gathered import Gathered
 from logline.operators.mapping import AsyncMapFn, Filter, MapBatches, MapFn, Union, Where
 from logline.operators.paced_mapping import PacedMapBatches, map_batches, waited_for
 from logline.operators.rebatch import Rebatch
 from logline.operators.row_answers import Row
+from logline.operators.row_checks import CheckRows, OnFail
 from logline.operators.rows import MapRows, RowFn
+from logline.operators.shaping import Explode, Select, Split, WithColumns
 from logline.operators.sink import SinkOperator
-from logline.operators.window import TumblingAggregate, WindowAggregate
-from logline.operators.windows import Events, Tumbling, Window, events, tumbling
+from logline.operators.sliding import SlidingAggregate
+from logline.operators.whole import WholeAggregate
+from logline.operators.window import TumblingAggregate
+from logline.operators.window_aggregate import WindowAggregate
+from logline.operators.windows import Events, Sliding, Tumbling, Whole, Window, events, sliding, tumbling, whole
 
 __all__ = [
+    "Agg",
+    "Aggregate",
     "Aggregates",
     "AsyncMapFn",
     "BlockAggregate",
+    "CheckRows",
+    "Computation",
     "Events",
+    "Explode",
     "Filter",
+    "FlatFn",
+    "FlatMapRows",
     "Gathered",
     "MapBatches",
     "MapFn",
     "MapRows",
+    "OnFail",
     "PacedMapBatches",
     "Rebatch",
     "Reduction",
     "Row",
     "RowFn",
+    "Select",
     "SinkOperator",
+    "Sliding",
+    "SlidingAggregate",
+    "Split",
     "Tumbling",
     "TumblingAggregate",
     "Union",
     "Where",
+    "Whole",
+    "WholeAggregate",
     "Window",
     "WindowAggregate",
+    "WithColumns",
     "events",
     "map_batches",
+    "sliding",
     "tumbling",
     "waited_for",
+    "whole",
 ]

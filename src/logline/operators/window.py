@@ -1,7 +1,7 @@
 """Aggregates over windows of event time (LOG.io Examples 4 and 7).
 
 The id of an input set is the start of its window; an event with records of several windows belongs to
-several sets. A window is generated when the watermark reaches its end. Records of a window that has closed
+several sets. A window is generated when the watermark reaches its end. Records whose last window has closed
 leave on port `late`, as do records without a time: nothing is dropped in silence.
 
     orders.window("hourly", ll.tumbling("1h", on="date"), by=["item_id"], agg={"total": ("amount", "sum")})
@@ -9,7 +9,7 @@ leave on port `late`, as do records without a time: nothing is dropped in silenc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -20,27 +20,13 @@ import pyarrow.compute as pc
 from logline.errors import OptionError, SchemaError
 from logline.graph.operator import Batch, Context, Dependency, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
-from logline.operators.aggregates import Aggregates, Reduction, grouped
-from logline.operators.blocks import BlockAggregate
+from logline.operators.aggregates import Reduction, grouped
 from logline.operators.event_time import TimeAxis
 from logline.operators.tables import columns_of
-from logline.operators.windows import Events, Tumbling, Window
+from logline.operators.windows import Sliding, Tumbling
 
 START, END = "window_start", "window_end"
 _LATE = "late"
-
-
-def WindowAggregate(  # reads as a constructor: one class per kind of window
-    window: Window, by: Sequence[str], agg: Mapping[str, tuple[str, str]]
-) -> Operator[Any, Any]:
-    """The operator that computes these aggregates over these windows."""
-    aggregates = Aggregates(by, agg)
-    match window:
-        case Tumbling():
-            return TumblingAggregate(window, aggregates)
-        case Events():
-            return BlockAggregate(window, aggregates)
-    raise OptionError(f"{window!r} is not a window: use ll.tumbling(...) or ll.events(...)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +37,14 @@ class _Open:
     parts: Any
 
 
-class _Times(NamedTuple):
+class Times(NamedTuple):
     """When the records of a batch happened."""
 
     batch: Batch
     axis: TimeAxis
     ticks: pa.Array
-    starts: list[int]
-    """Of the windows that they fall in."""
+    panes: list[int]
+    """Where the panes begin that they fall in."""
 
 
 class _Memo:
@@ -68,7 +54,7 @@ class _Memo:
     __slots__ = ("said_late", "times")
 
     def __init__(self) -> None:
-        self.times: _Times | None = None
+        self.times: Times | None = None
         self.said_late = False
 
     def __reduce__(self) -> tuple[type[_Memo], tuple[()]]:
@@ -80,7 +66,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
 
     reuses_memory = False
 
-    def __init__(self, window: Tumbling, aggregates: Reduction[Any]) -> None:
+    def __init__(self, window: Tumbling | Sliding, aggregates: Reduction[Any]) -> None:
         self.window = window
         self.aggregates = aggregates
         # The engine keeps the event clock of an operator that says which column holds the time.
@@ -93,7 +79,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         schema = inputs["in"]
         if self.window.on not in schema.names:
             raise SchemaError(f"there is no time column {self.window.on!r}: the input has {columns_of(schema)}")
-        bound = TimeAxis.of(schema.field(self.window.on).type, self.window.size).type
+        bound = self._axis(schema.field(self.window.on).type).type
         bounds = [pa.field(START, bound), pa.field(END, bound)]
         made = self.aggregates.output(schema)
         if taken := sorted({START, END} & set(made.names)):
@@ -105,38 +91,56 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         return [*bounds, *grouped(self.aggregates)]
 
     def parameters(self) -> Mapping[str, object]:
-        return {"size": self.window.size, "on": self.window.on}
+        window = self.window
+        moved = {"offset": window.offset} if window.offset else {}
+        zoned = {"zone": window.zone} if window.zone else {}
+        return {"size": window.size, "on": window.on, **moved, **zoned}
 
     def assign(self, event: Event, ctx: Context[None]) -> Mapping[InsetId, Any]:
-        _, axis, ticks, starts = self._times(event.batch)
+        _, axis, ticks, panes = self._times(event.batch)
         watermark = ctx.watermark
         sets: dict[InsetId, Any] = {}
-        closed: list[datetime] = []
-        for tick in starts:
-            start, end = axis.instant(tick), axis.instant(tick + axis.size)
+        closed: dict[int, datetime] = {}
+        windows = {pane: axis.windows(pane) for pane in panes}
+        for tick in sorted({start for starts in windows.values() for start in starts}):
+            start, end = axis.instant(tick), axis.instant(axis.end(tick))
             if watermark is not None and end <= watermark:
-                closed.append(start)
+                closed[tick] = start
             else:
                 sets[start] = None
                 ctx.fire(start, at=end, clock="event")
-        if closed or ticks.null_count:
+        # The last window of a record closes last.
+        over = [closed[tick] for tick in sorted({starts[-1] for starts in windows.values()}) if tick in closed]
+        if over or ticks.null_count:
             late = (_LATE, event.name)
             # The note holds what `update` can't know: which windows had closed when the event came.
-            sets[late] = closed
+            sets[late] = over
             ctx.fire(late)
+        partly = [pane for pane, starts in windows.items() if starts[0] in closed and starts[-1] not in closed]
+        if partly:
+            inside = pc.is_in(axis.pane_of(ticks), value_set=pa.array(partly, pa.int64()))
+            ctx.count("late_in_part", pc.sum(inside).as_py())
         return sets
 
     def update(self, inset: InsetId, acc: _Open | Batch | None, event: Event) -> _Open | Batch:
-        batch, axis, ticks, starts = self._times(event.batch)
+        times = self._times(event.batch)
+        batch, axis, ticks, _ = times
         if not isinstance(inset, datetime):
             closed = pa.array([axis.start(start) for start in event.note], pa.int64())
             late = pc.is_in(axis.floor(ticks), value_set=closed)
             return batch.filter(pc.or_(late, pc.is_null(ticks)))
-        start = axis.start(inset)
+        parts = acc.parts if isinstance(acc, _Open) else None
+        return _Open(axis, self._add(parts, times, axis.start(inset)))
+
+    def _add(self, parts: Any, times: Times, start: int) -> Any:
+        """The state of the window that begins at `start`, with its rows of an event."""
+        batch, axis, ticks, panes = times
         # The usual case, an event within one window, is spared the copy.
-        whole = starts == [start] and not ticks.null_count
-        rows = batch if whole else batch.filter(axis.within(ticks, start))
-        return _Open(axis, self.aggregates.add(acc.parts if isinstance(acc, _Open) else None, rows))
+        inside = not ticks.null_count and start <= panes[0] and panes[-1] < axis.end(start)
+        return self.aggregates.add(parts, batch if inside else batch.filter(axis.within(ticks, start)))
+
+    def _result(self, parts: Any) -> pa.Table:
+        return self.aggregates.result(parts)
 
     def generate(self, inset: InsetId, acc: _Open | Batch, ctx: Context[None]) -> Iterator[Emit]:
         if not isinstance(acc, _Open):
@@ -149,9 +153,9 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
             yield Emit(acc, _LATE)
             return
         assert isinstance(inset, datetime)
-        made = self.aggregates.result(acc.parts)
+        made = self._result(acc.parts)
         start = acc.axis.start(inset)
-        end = acc.axis.instant(start + acc.axis.size)
+        end = acc.axis.instant(acc.axis.end(start))
         for position, (name, instant) in enumerate([(START, inset), (END, end)]):
             bound = pa.repeat(pa.scalar(acc.axis.tick(instant), acc.axis.type), made.num_rows)
             made = made.add_column(position, name, bound)
@@ -163,7 +167,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
             self._memo.said_late = True
             ctx.log.info("%d records are late: their windows are out. They are on port %r", rows, _LATE)
 
-    def _times(self, batch: Batch) -> _Times:
+    def _times(self, batch: Batch) -> Times:
         """Worked out once per event: `assign` asks first, `update` for each of its sets after it."""
         last = self._memo.times
         if last is not None and last.batch is batch:
@@ -172,7 +176,11 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         if last is not None and last.axis.type == column.type:
             axis = last.axis
         else:
-            axis = TimeAxis.of(column.type, self.window.size)
+            axis = self._axis(column.type)
         ticks = axis.ticks(column)
-        self._memo.times = found = _Times(batch, axis, ticks, axis.starts(ticks))
+        self._memo.times = found = Times(batch, axis, ticks, axis.panes(ticks))
         return found
+
+    def _axis(self, column: pa.DataType) -> TimeAxis:
+        window = self.window
+        return TimeAxis.of(column, window.size, window.step, window.offset, window.zone)

@@ -2,6 +2,8 @@
 
 >>> tumbling("1h", on="date", lateness="5m").size
 datetime.timedelta(seconds=3600)
+>>> sliding("1h", "10m", on="date").step
+datetime.timedelta(seconds=600)
 >>> events(100).n
 100
 """
@@ -14,7 +16,10 @@ from datetime import timedelta
 from logline.errors import OptionError
 from logline.graph.durations import duration
 from logline.graph.operator import Duration
+from logline.graph.zones import check_zone
 from logline.operators.checks import at_least_one, column_name
+
+_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +30,57 @@ class Tumbling:
     on: str
     lateness: timedelta = timedelta(0)
     idle: timedelta | None = None
+    offset: timedelta = timedelta(0)
+    zone: str | None = None
 
     def __post_init__(self) -> None:
-        if self.size <= timedelta(0):
-            raise OptionError(f"tumbling: the size must be positive, not {self.size}")
-        column_name(self.on, "on")
-        if self.lateness < timedelta(0):
-            raise OptionError(f"tumbling: lateness can't be negative, got {self.lateness}")
-        if self.idle is not None and self.idle <= timedelta(0):
-            raise OptionError(f"tumbling: idle must be positive, got {self.idle}")
+        _check_time(self, "tumbling")
+
+    @property
+    def step(self) -> timedelta:
+        """How far the starts of two windows are apart."""
+        return self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Spans of the event-time column `on` that overlap: one of `size` begins every `step`."""
+
+    size: timedelta
+    step: timedelta
+    on: str
+    lateness: timedelta = timedelta(0)
+    idle: timedelta | None = None
+    offset: timedelta = timedelta(0)
+    zone: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.step <= timedelta(0):
+            raise OptionError(f"sliding: the step must be positive, not {self.step}")
+        _check_time(self, "sliding")
+        if self.step > self.size:
+            raise OptionError(
+                f"sliding: a step of {self.step} leaves gaps between windows of {self.size}: take a shorter one"
+            )
+
+
+def _check_time(window: Tumbling | Sliding, what: str) -> None:
+    if window.size <= timedelta(0):
+        raise OptionError(f"{what}: the size must be positive, not {window.size}")
+    column_name(window.on, "on")
+    if window.lateness < timedelta(0):
+        raise OptionError(f"{what}: lateness can't be negative, got {window.lateness}")
+    if window.idle is not None and window.idle <= timedelta(0):
+        raise OptionError(f"{what}: idle must be positive, got {window.idle}")
+    if not timedelta(0) <= window.offset < window.step:
+        raise OptionError(f"{what}: the offset {window.offset} must be less than {window.step}: windows repeat")
+    if window.zone is not None:
+        check_zone(window.zone)
+        for span in (window.size, window.step):
+            if span % _DAY:
+                raise OptionError(
+                    f"{what}: zone= is for whole days, not for {span}: leave it out; offset= moves shorter windows"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +96,57 @@ class Events:
             raise OptionError(f"events: within must be positive, got {self.within}")
 
 
-Window = Tumbling | Events
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """All events, until the end."""
 
 
-def tumbling(size: Duration, *, on: str, lateness: Duration = "0s", idle: Duration | None = None) -> Tumbling:
+Window = Tumbling | Sliding | Events | Whole
+
+
+def tumbling(
+    size: Duration,
+    *,
+    on: str,
+    lateness: Duration = "0s",
+    idle: Duration | None = None,
+    offset: Duration = "0s",
+    zone: str | None = None,
+) -> Tumbling:
     """Windows of a fixed size over the event time in column `on`.
 
     A window closes when the watermark reaches its end. The watermark is the greatest time seen, minus `lateness`.
     With several senders the slowest one decides; one without events for `idle` no longer does.
+
+    Windows begin at `offset` after a multiple of their size. With `zone="Europe/Paris"` they are days, or several, as
+    clocks there show them: from midnight to midnight, also where that takes 23 or 25 hours.
     """
-    return Tumbling(duration(size), on, duration(lateness), None if idle is None else duration(idle))
+    return Tumbling(
+        duration(size), on, duration(lateness), None if idle is None else duration(idle), duration(offset), zone
+    )
+
+
+def sliding(
+    size: Duration,
+    step: Duration,
+    *,
+    on: str,
+    lateness: Duration = "0s",
+    idle: Duration | None = None,
+    offset: Duration = "0s",
+    zone: str | None = None,
+) -> Sliding:
+    """Windows of a fixed size over the event time in column `on`, one every `step`: a record is in several of them.
+
+    The options are those of `tumbling`.
+    """
+    spans = duration(size), duration(step)
+    return Sliding(*spans, on, duration(lateness), None if idle is None else duration(idle), duration(offset), zone)
+
+
+def whole() -> Whole:
+    """One window for all events. It is put out at the end of the input, or by a run with `close=True`."""
+    return Whole()
 
 
 def events(n: int, *, within: Duration | None = None) -> Events:

@@ -21,7 +21,18 @@ from pyspark.sql import DataFrame, SparkSession
 from logline.errors import LoglineError, OptionError, SchemaError, SessionGone
 from logline.graph.operator import Batch, Context, Emit, Operator, SchemaLike
 from logline.names import InsetId
-from logline.operators import BlockAggregate, Events, Gathered, Tumbling, TumblingAggregate, Window
+from logline.operators import (
+    BlockAggregate,
+    Events,
+    Gathered,
+    Sliding,
+    SlidingAggregate,
+    Tumbling,
+    TumblingAggregate,
+    Whole,
+    WholeAggregate,
+    Window,
+)
 from logline.spark.held import Held
 from logline.spark.jvm import why_gone
 from logline.spark.session import JOBS
@@ -138,7 +149,11 @@ def sql_operator(name: str, fn: FrameFn, window: Window | None, schema: pa.Schem
             return SqlBlock(window, query)
         case Tumbling():
             return SqlWindow(window, query)
-    raise OptionError(f"{window!r} is not a window: use ll.tumbling(...) or ll.events(...)")
+        case Sliding():
+            return SqlSliding(window, query)
+        case Whole():
+            return SqlWhole(query)
+    raise OptionError(f"{window!r} is not a window: use ll.tumbling, ll.sliding, ll.events or ll.whole")
 
 
 class SqlEvent(Operator[Batch, None]):
@@ -168,5 +183,17 @@ class SqlBlock(BlockAggregate):
 
 class SqlWindow(TumblingAggregate):
     """A job for each window of time."""
+
+    on_driver = True
+
+
+class SqlSliding(SlidingAggregate):
+    """A job for each window of time, of windows that overlap."""
+
+    on_driver = True
+
+
+class SqlWhole(WholeAggregate):
+    """One job, for all events."""
 
     on_driver = True

@@ -145,8 +145,8 @@ def test_any_cut_gives_what_one_batch_gives(cut):
 
 
 def test_what_is_wrong_is_said_at_definition():
-    with pytest.raises(OptionError, match="no function 'median'; use sum, count, min, max, mean"):
-        Aggregates([], {"m": ("v", "median")})
+    with pytest.raises(OptionError, match="no function 'mode'; use sum, count, min, max, mean, first, last,"):
+        Aggregates([], {"m": ("v", "mode")})
     with pytest.raises(OptionError, match=r"write \(column, function\)"):
         Aggregates([], {"m": "sum"})  # type: ignore[dict-item]
     with pytest.raises(OptionError, match="at least one aggregate"):

@@ -17,7 +17,7 @@ AXIS = TimeAxis.of(pa.timestamp("s"), timedelta(minutes=1))
 def test_few_times_and_many_fall_in_the_same_windows(times):
     few, many = pa.array(times, pa.int64()), pa.array(times * 20 or [None] * 100, pa.int64())
     wanted = sorted({AXIS.floor(few)[at].as_py() for at, time in enumerate(times) if time is not None})
-    assert AXIS.starts(few) == AXIS.starts(many) == wanted
+    assert AXIS.panes(few) == AXIS.panes(many) == wanted
 
 
 def test_ticks_are_the_columns_own():
