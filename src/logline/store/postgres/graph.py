@@ -101,13 +101,13 @@ def _channels(now: _Known, ever: _Known) -> Iterator[Row]:
         is_open = name in now.expansion.channels
         traced = is_open and now.traces(channel, again=False)
         kind = "open" if is_open else "closed"
-        yield *_ends(channel, kind), traced, ever.traces(channel, again=False)
+        yield *_ends(channel, kind), traced, ever.traces(channel, again=False), now.record.passed.get(name, 0)
     for instance in ever.expansion.instances:
         there = now if instance in now.expansion.instances else ever
         again = again_channel_of(there.record, there.expansion, instance)
         if again is not None:
             traced = there is now and now.traces(again, again=True)
-            yield *_ends(again, "again"), traced, ever.traces(again, again=True)
+            yield *_ends(again, "again"), traced, ever.traces(again, again=True), 0
 
 
 def _ends(channel: Channel, kind: str) -> Row:

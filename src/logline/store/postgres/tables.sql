@@ -120,7 +120,9 @@ create table graph_channels (
     receiver text not null,
     port text not null,
     traced boolean not null,
-    traced_ever boolean not null
+    traced_ever boolean not null,
+    -- Events that had passed before the channel was there.
+    passed bigint not null
 );
 
 create table graph_spans (

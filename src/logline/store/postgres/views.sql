@@ -262,8 +262,8 @@ phase as (
         else note ->> 'phase' end as phase
     from noted)
 select o.called as operator, phase.phase,
-    (select coalesce(sum(p.ssn - p.marks), 0) from graph_channels c
-        join raw_positions p on p.instance = o.number and p.channel = c.channel
+    (select coalesce(greatest(sum(coalesce(p.ssn - p.marks, 0) - c.passed), 0), 0) from graph_channels c
+        left join raw_positions p on p.instance = o.number and p.channel = c.channel
         where c.receiver = o.instance and c.kind = 'open')::bigint as taken,
     (select coalesce(sum(coalesce(h.last, 0) - o.marks), 0) from graph_ports g
         left join raw_heads h on h.instance = o.number and h.port = g.port
@@ -283,8 +283,7 @@ select o.called as operator, phase.phase,
         left join raw_written w on w.instance = o.number and w.target = g.port
         where g.instance = o.instance and g.side = 'target')::bigint as pending,
     coalesce((note -> 'operators' -> o.called ->> 'restarts')::bigint, 0) as restarts,
-    (select count(*) from raw_errors x where x.number = o.number
-        and x.state in ('waiting', 'being retried')) as errors,
+    (select count(*) from raw_errors x where x.number = o.number and x.state = 'waiting') as errors,
     case when lives then (note -> 'operators' -> o.called ->> 'pid')::bigint end as pid,
     case when lives then note -> 'operators' -> o.called ->> 'host' end as host
 from raw_operators o cross join phase
