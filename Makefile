@@ -17,7 +17,7 @@ QUICK  := tests/unit/engine tests/unit/graph tests/unit/store tests/protocol tes
           --deselect "tests/protocol/test_crash_points.py::test_a_kill_at_every_point[non-replayable"
 
 .DEFAULT_GOAL := help
-.PHONY: setup demo test quick lint format soak kills mutants bench lock clean help
+.PHONY: setup demo test quick lint format soak kills hosts mutants bench lock clean help
 
 setup: $(STAMP)  ## make .venv from the lock file (only when the lock or pyproject.toml changed)
 
@@ -54,6 +54,9 @@ soak: setup  ## 100,000 crash schedules in the simulator; stops and goes on wher
 
 kills: setup  ## 500 kills of real processes; ARGS="--kills 10000" for more; stops and goes on where it was
 	$(BIN)/python -m tests.chaos.kills --resume .kills.json $(ARGS)
+
+hosts: setup  ## break a Spark cluster of several hosts, which are namespaces of this machine (as root, needs `ip`)
+	LOGLINE_HOSTS=1 $(PYTEST) -q -n 0 tests/spark/test_two_hosts.py $(ARGS)
 
 mutants: setup  ## break each rule on purpose; every mutant must be caught by a test
 	$(BIN)/python tests/mutants/run.py $(ARGS)

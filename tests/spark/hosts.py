@@ -49,6 +49,8 @@ while True:
 
 def why_not() -> str:
     """Why there can be no hosts here; empty if there can."""
+    if not os.environ.get("LOGLINE_HOSTS"):
+        return "it takes minutes: `make hosts` runs it"
     if os.geteuid() != 0:
         return "hosts of their own need root"
     missing = [name for name in ("ip", "unshare", "nsenter", "setpriv", "java") if shutil.which(name) is None]
