@@ -20,8 +20,8 @@ from typing import Literal, assert_never
 
 from logline.errors import PipelineFailed, reason_of
 from logline.names import InstanceName, Ssn
-from logline.runtime.control.catching_up import all_taken
 from logline.runtime.hosts.seam import Ended, Group, Host, Tenant
+from logline.runtime.lives.catching_up import all_taken
 from logline.runtime.lives.gathering import gathers
 from logline.runtime.lives.suspects import pardon
 from logline.runtime.lives.sweeping import sweep

@@ -27,6 +27,7 @@ from logline.engine.spec import InstanceSpec
 from logline.errors import PipelineFailed, reason_of
 from logline.names import InstanceName
 from logline.runtime.lives.arrivals import Arrivals
+from logline.runtime.lives.catching_up import all_taken
 from logline.runtime.lives.copies import Pristine
 from logline.runtime.lives.driver import Hooks, LifeDriver, blocking, failed, live
 from logline.runtime.lives.gathering import gathers
@@ -493,6 +494,8 @@ class InlineEngine:
             and self._incoming.empty
             and not self._resting
             and all(driver.quiet() for driver in tuple(self.drivers.values()))
+            # A bell may still be on its way, or be lost: the log itself says whether all was taken.
+            and all_taken(self.store, [driver.life.spec for driver in self.drivers.values()]) is not None
         )
 
     def status(self) -> Status:

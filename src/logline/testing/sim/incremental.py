@@ -17,8 +17,8 @@ from logline.engine import stimuli as on
 from logline.engine.events import Position
 from logline.engine.spec import write_port
 from logline.names import InstanceName, PortName, Ssn
-from logline.runtime.control.catching_up import all_taken
 from logline.runtime.control.reopening import finish_reopening, in_order, take_back_ends
+from logline.runtime.lives.catching_up import all_taken
 from logline.runtime.lives.gathering import gathers
 from logline.testing.sim.outside import Violation
 from logline.testing.sim.reopening import renewed, source_of

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.postgres import Database
 from tests.waiting import PATIENCE, until
 
 import logline as ll
@@ -254,3 +255,18 @@ class Waits(ll.Source):
     def read(self, partition: str, offset: Any) -> Iterator[Any]:
         while self.gate.exists():
             yield None
+
+
+def test_a_run_until_now_with_a_log_that_is_away_from_the_loop(postgres: Database, tmp_path: Path) -> None:
+    """Bells and reads of such a log come later than a life rests: the run asks the log itself."""
+    (tmp_path / "in").mkdir()
+    for day in range(1, 4):
+        for n in range(10):
+            pq.write_table(pa.table({"n": [100 * day + n]}), tmp_path / "in" / f"{day}-{n}.parquet")
+        p = ll.Pipeline("daily")
+        p.source("files", ll.sources.parquet(tmp_path / "in", schema="n long"), rows=1).sink(
+            "all", ll.sinks.collect()
+        )
+        run = p.run(f"{postgres.bare}&log=log_of_{postgres.schema}", engine="inline", until="now")
+        assert (run.status().phase, run.result("all").num_rows) == ("caught up", 10 * day)
+        run.log.store.close()

@@ -239,7 +239,7 @@ def test_errors_that_are_being_retried_are_not_open(tmp_path: Path, engine: Any)
         return one.errors, one.errors_retried, one.errors_ever
 
     with p.start(log, engine=engine) as run:
-        until(lambda: errors(run.status()) == (2, 0, 2))
+        until(lambda: errors(run.status()) == (2, 0, 2) and run.log.errors().num_rows == 2)  # and they are logged
         (tmp_path / "fixed").touch()
         run.retry("m.errors:1")
         until(lambda: errors(run.status()) == (1, 1, 2))
