@@ -176,4 +176,5 @@ def test_a_python_that_lacks_our_logline(tmp_path: Path) -> None:
         ("later", rf"its Python is 3\.99, the driver's {version}"),
         ("nowhere", r"it has no Python \S+nowhere"),
     ):
-        assert re.search(rf"^{name} .*a Spark task on \S+ can't host \w+: {why}", said, re.MULTILINE), said
+        # Spark does not always say on which host it could not start a Python.
+        assert re.search(rf"^{name} .*a Spark task( on \S+)? can't host \w+: {why}", said, re.MULTILINE), said
