@@ -83,6 +83,9 @@ class JsonSource(TextSource):
     def _parse(self, text: bytes, schema: pa.Schema | None) -> pa.RecordBatch:
         """The rows of whole lines, each of which must be one object."""
         text.decode()  # pyarrow would take any bytes for a string
+        lines = [line for line in map(bytes.strip, text.split(b"\n")) if line]
+        if b"null" in lines:  # pyarrow makes a row of it, and crashes if there is nothing else
+            raise ValueError("a line must be one JSON object")
         table = pj.read_json(
             pa.BufferReader(text),
             read_options=pj.ReadOptions(block_size=len(text) + 1, use_threads=False),
@@ -91,7 +94,7 @@ class JsonSource(TextSource):
                 unexpected_field_behavior="infer" if schema is None else "error",
             ),
         )
-        if table.num_rows != sum(1 for line in text.split(b"\n") if line.strip()):
+        if table.num_rows != len(lines):
             raise ValueError("a line must be one JSON object")
         if schema is not None:
             table = table.select(schema.names).cast(pa.schema(field.with_nullable(True) for field in schema))

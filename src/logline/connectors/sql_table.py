@@ -124,11 +124,16 @@ class TableSink(Sink):
 
     def _check_key(self, batch: pa.RecordBatch) -> None:
         for name in self._key:
-            if batch.column(name).null_count:
+            column = batch.column(name)
+            if self._as_null(column.dictionary_decode() if pt.is_dictionary(column.type) else column):
                 raise PermanentError(
                     f"{self._named}: column {name!r} is part of the key and has a null, which is like no other: "
                     "filter such rows out before the sink"
                 )
+
+    def _as_null(self, column: pa.Array) -> bool:
+        """Whether the database will have a null in this column."""
+        return bool(column.null_count)
 
     def _is_next(self, number: int, last: int) -> bool:
         """Whether a write is to be applied, when the table has those up to `last`: n only after n - 1 (R8)."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from logline.connectors.sql_table import (
@@ -106,6 +107,10 @@ class SqliteSink(TableSink):
 
     def _folded(self, name: str) -> str:
         return name.lower()
+
+    def _as_null(self, column: pa.Array) -> bool:
+        nan = pt.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py()  # SQLite keeps it as null
+        return bool(nan) or super()._as_null(column)
 
     def _declared(self, field: pa.Field) -> str:
         kind = _kind(field.type)

@@ -16,7 +16,7 @@ import pytest
 
 import logline as ll
 from logline.connectors import sinks
-from logline.errors import ConnectorError, OptionError, PipelineFailed, SchemaError
+from logline.errors import ConnectorError, OptionError, PermanentError, PipelineFailed, SchemaError
 
 SCOPE = "log/store/out"
 
@@ -215,3 +215,17 @@ def test_a_closed_sink_opens_again(path):
         thread.join()
     assert ids(path) == [1, 2]
     assert sink.dataset() == ("sqlite", f"{path}:rows")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pa.array([1.0, float("nan")]),
+        pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(["a", None])),
+    ],
+)
+def test_a_key_that_becomes_null_is_refused(opened, key):
+    """SQLite keeps NaN as null: two rows with such a key would not take each other's place."""
+    sink = opened(mode="upsert", key="k")
+    with pytest.raises(PermanentError, match="column 'k' is part of the key and has a null"):
+        sink.write(batch(1, 2, k=key), 1, "w1")

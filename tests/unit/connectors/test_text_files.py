@@ -384,6 +384,7 @@ def test_a_missing_key_is_null_and_another_key_is_an_error(tmp_path):
     [
         ("[1]", "it is no JSON object; write one object a line"),
         ("7", "it is no JSON object; write one object a line"),
+        ("null", "it is no JSON object; write one object a line"),
         ('{"id": ', r"it is no JSON \("),
         ('{"id": 1} {"id": 2}', r"it is no JSON \("),
         ('{"id":\n1}', r"it is no JSON \("),
