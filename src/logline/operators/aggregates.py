@@ -160,6 +160,7 @@ class Aggregates:
         for name in self.by:
             with _told(f"group by column {name!r}", schema):
                 Groups.number([comparable(row[name])], 1)
+                row.select([name]).sort_by(name)  # groups come out sorted
         for one in self.agg.values():
             with _told(f"compute the {one.said} of column {one.column!r}", schema):
                 only = Aggregates([], {"of": one})

@@ -120,6 +120,8 @@ class Explode(BatchOperator):
     def each(self, batch: Batch) -> Iterable[Tabular]:
         lists = batch.column(self.column)
         rows, values = pc.list_parent_indices(lists).cast(pa.int64()), pc.list_flatten(lists)
+        # Under a list that is null there may lie values: they have parents, and flatten leaves them out.
+        rows = rows.filter(pc.is_valid(lists).take(rows))
         if self.outer:
             none = pc.fill_null(pc.equal(pc.list_value_length(lists), 0), True)
             rows = pa.concat_arrays([rows, pc.indices_nonzero(none).cast(pa.int64())])

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +27,8 @@ INPUT = "input"
 _WHOLE = re.compile(r"\s*(select|from|with)\b", re.IGNORECASE)
 _TABLES = {"range", "generate_series", "unnest"}
 """Functions in the place of a table that say the same each time."""
-_UNSTEADY = "select distinct function_name from duckdb_functions() where stability <> 'CONSISTENT'"
+_UNSTEADY = "stability <> 'CONSISTENT'"
+_AGGREGATE = "function_type = 'aggregate'"
 _CLOCK = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 _SETTINGS = (
     "set python_enable_replacements = false",  # no variables of the caller
@@ -70,7 +72,11 @@ class Query:
             )
         self.text = text if _WHOLE.match(text) else f"from {INPUT} select {text}"
         self._database = _Database()
-        self._checked()
+        parts = list(_parts(self._checked()))
+        stars = any(part.get("class") == "STAR" for part in parts)
+        named = sorted({n.lower() for part in parts for n in part.get("column_names", ())})
+        self._names = None if stars else named
+        """The names that it mentions, columns among them, in an order that its digest can rely on. None: any."""
 
     def schema(self, schema: pa.Schema) -> pa.Schema:
         """What it makes of these columns: it is run on no rows."""
@@ -85,13 +91,29 @@ class Query:
         import duckdb
 
         with self._database.cursor() as cursor:
-            cursor.register(INPUT, records)
             try:
+                cursor.register(INPUT, self._with_whole_spans(records))
                 return _as_arrow_has_it(cursor.sql(self.text).to_arrow_table())
             except duckdb.Error as error:
                 raise ValueError(str(error).partition("\n")[0]) from error
             finally:
                 cursor.unregister(INPUT)
+
+    def _with_whole_spans(self, records: Batch | pa.Table) -> Batch | pa.Table:
+        """Spans in microseconds: DuckDB would cut those in nanoseconds, pandas' default, without a word."""
+        for at, field in enumerate(records.schema):
+            if (whole := _in_micros(field.type)) != field.type and self._mentions(field.name):
+                try:
+                    spans = _apart(records.column(at)).cast(whole)
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                    raise _too_fine(field, str(error)) from error
+                records = records.set_column(at, field.with_type(whole), spans)
+            elif _has(field.type, _is_interval) and self._mentions(field.name):
+                _check_intervals(field, records.column(at))
+        return records
+
+    def _mentions(self, column: str) -> bool:
+        return self._names is None or column.lower() in self._names
 
     def passed(self, schema: pa.Schema) -> list[Dependency]:
         """The columns that pass as they are, if every row is made of one row of the input."""
@@ -105,8 +127,12 @@ class Query:
         if node["modifiers"] or node["group_expressions"] or node.get("qualify") or not self._is_by_row(node):
             return []
         columns = {name.lower(): name for name in schema.names}
+        table = (node["from_table"]["alias"] or INPUT).lower()
         found: list[Dependency] = []
         for one in node["select_list"]:
+            of = one["relation_name"] if one["class"] == "STAR" else ".".join(one.get("column_names", ())[:-1])
+            if of and of.lower() != table:
+                continue  # a field of a struct, which may be called like a column
             if one["class"] == "STAR" and not (one["replace_list"] or one.get("rename_list") or one["columns"]):
                 found += [Dependency(name, name) for name in schema.names if name not in one["exclude_list"]]
             elif one["class"] == "COLUMN_REF" and one["column_names"][-1].lower() in columns:
@@ -120,19 +146,16 @@ class Query:
         if any(part.get("class") in ("WINDOW", "SUBQUERY", "LAMBDA") for part in parts):
             return False
         names = {part["function_name"] for part in parts if "function_name" in part}
-        listed = ", ".join(f"'{name}'" for name in sorted(names) if name.isidentifier()) or "''"
-        asked = f"select 1 from duckdb_functions() where function_type = 'aggregate' and function_name in ({listed})"
-        with self._database.cursor() as cursor:
-            return not cursor.execute(asked).fetchall()
+        return names.isdisjoint(_functions(_AGGREGATE))
 
     def _checked(self) -> Any:
         with self._database.cursor() as cursor:
             tree = json.loads(cursor.execute("select json_serialize_sql(?::varchar)", [self.text]).fetchall()[0][0])
-            unsteady = {name for (name,) in cursor.execute(_UNSTEADY).fetchall()} | _CLOCK
         if tree["error"]:
             raise OptionError(f"the SQL can't be read: {tree.get('error_message', tree)}: {self.text}")
         if len(tree["statements"]) != 1:
             raise OptionError(f"the SQL has {len(tree['statements'])} statements, not one: {self.text}")
+        unsteady = _functions(_UNSTEADY) | _CLOCK
         for part in _parts(tree):
             name = part.get("function_name", "")
             if part.get("type") == "TABLE_FUNCTION" and part["function"].get("function_name") not in _TABLES:
@@ -150,6 +173,16 @@ class Query:
         return tree
 
 
+@cache
+def _functions(where: str) -> frozenset[str]:
+    """Functions of DuckDB. To list them takes longer than a query of a batch, so a process asks once."""
+    import duckdb
+
+    with duckdb.connect(":memory:") as db:
+        listed = db.execute(f"select function_name from duckdb_functions() where {where}").fetchall()
+    return frozenset(name for (name,) in listed)
+
+
 def _parts(tree: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(tree, dict):
         yield tree
@@ -162,6 +195,61 @@ def _check_names(schema: pa.Schema) -> None:
     for name in schema.names:
         if (other := known.setdefault(name.lower(), name)) is not name:
             raise SchemaError(f"the columns {other!r} and {name!r} are one to SQL, which ignores case: rename one")
+
+
+def _too_fine(field: pa.Field, why: str) -> ValueError:
+    return ValueError(
+        f"column {field.name!r} is {field.type} and has values between two microseconds, which SQL "
+        f"can't hold ({why}): round it, or cast it to an integer, before"
+    )
+
+
+def _apart(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Without what lies beside a slice: Arrow casts all elements of the lists it is a slice of."""
+    return values.take(pa.array(range(len(values)), pa.int64())) if values.type.num_fields else values
+
+
+def _in_micros(kind: pa.DataType) -> pa.DataType:
+    """That type with spans in microseconds in the place of nanoseconds, at any depth."""
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_in_micros(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_in_micros(kind.key_type), kind.item_field.with_type(_in_micros(kind.item_type)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_micros(kind.value_type)), kind.list_size)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(kind.value_field.with_type(_in_micros(kind.value_type)))
+    return kind
+
+
+def _has(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
+    return wanted(kind) or any(_has(kind.field(at).type, wanted) for at in range(kind.num_fields))
+
+
+def _is_interval(kind: pa.DataType) -> bool:
+    return bool(kind.id == pa.month_day_nano_interval().id)
+
+
+def _check_intervals(field: pa.Field, values: pa.Array | pa.ChunkedArray) -> None:
+    """Arrow can't cast intervals of months, days and nanoseconds: they are looked at one by one."""
+    for value in values.to_pylist():
+        for one in _leaves(value):
+            if isinstance(one, pa.MonthDayNano) and one.nanoseconds % 1000:
+                raise _too_fine(field, f"{one.nanoseconds} ns")
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What lies in a value of Python that Arrow made."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list) or (isinstance(value, tuple) and not isinstance(value, pa.MonthDayNano)):
+        for one in value:
+            yield from _leaves(one)
+    else:
+        yield value
 
 
 def _as_arrow_has_it(made: pa.Table) -> pa.Table:

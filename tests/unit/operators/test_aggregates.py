@@ -158,15 +158,17 @@ def test_what_is_wrong_is_said_at_definition():
 @pytest.mark.parametrize(
     ("by", "agg", "message"),
     [
-        (["kk"], ("v", "sum"), "no column 'kk': the input has v int64, k string, l list"),
+        (["kk"], ("v", "sum"), "no column 'kk': the input has v int64, k string, d dict"),
         ([], ("w", "sum"), "no column 'w'"),
         ([], ("k", "sum"), "can't compute the sum of column 'k'"),
         ([], ("k", "mean"), "can't compute the mean of column 'k'"),
         (["l"], ("v", "sum"), "can't group by column 'l'"),
+        (["d"], ("v", "sum"), "can't group by column 'd'"),
     ],
 )
 def test_columns_that_will_not_do(by, agg, message):
-    schema = pa.schema({"v": pa.int64(), "k": pa.string(), "l": pa.list_(pa.int64())})
+    coded = pa.dictionary(pa.int8(), pa.string())
+    schema = pa.schema({"v": pa.int64(), "k": pa.string(), "d": coded, "l": pa.list_(pa.int64())})
     with pytest.raises(SchemaError, match=message):
         Aggregates(by, {"x": agg}).output(schema)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from datetime import UTC, datetime
 
@@ -65,6 +66,38 @@ def test_select_knows_its_schema_and_keeps_order_and_types():
     assert made.preview()["h"].to_pylist() == [9] * 4  # UTC, whatever the machine's zone
 
 
+def test_spans_that_sql_can_not_hold_are_refused_not_cut():
+    rows = pa.record_batch({"n": [1, 2], "took": pa.array([2000, 1001], pa.duration("ns"))})
+    assert Select("took where n = 1").query.run(rows.slice(0, 1))["took"][0].as_py().nanoseconds == 2000
+    assert Select("n + 1 as m").query.run(rows)["m"].to_pylist() == [2, 3]  # it is not asked for
+    for sql in ("Took", "*", "n where input.took > interval 1 second", "from input select n, took"):
+        with pytest.raises(ValueError, match=r"column 'took' is duration.*between two microseconds"):
+            Select(sql).query.run(rows)
+
+
+SPAN = pa.duration("ns")
+
+
+@pytest.mark.parametrize(
+    ("kind", "whole", "between"),
+    [
+        (pa.struct([("a", SPAN), ("b", pa.int64())]), {"a": 2000, "b": 1}, {"a": 1001, "b": 1}),
+        (pa.list_(SPAN), [2000, None], [2000, 1001]),
+        (pa.list_(SPAN, 2), [2000, 3000], [2000, 1001]),
+        (pa.map_(pa.string(), SPAN), [("a", 2000)], [("a", 1001)]),
+        (pa.list_(pa.struct([("a", SPAN)])), [{"a": 2000}], [{"a": 1001}]),
+        (pa.month_day_nano_interval(), pa.MonthDayNano([1, 2, 3000]), pa.MonthDayNano([1, 2, 3001])),
+        (pa.list_(pa.month_day_nano_interval()), [pa.MonthDayNano([1, 2, 3000])], [pa.MonthDayNano([1, 2, 3001])]),
+    ],
+)
+def test_spans_within_a_value_are_refused_not_cut(kind, whole, between):
+    rows = pa.record_batch({"n": [1, 2], "took": pa.array([whole, between], kind)})
+    assert Select("n + 1 as m").query.run(rows)["m"].to_pylist() == [2, 3]
+    assert Select("*").query.run(rows.slice(0, 1)).num_rows == 1
+    with pytest.raises(ValueError, match=r"column 'took' is .*between two microseconds"):
+        Select("took").query.run(rows)
+
+
 def test_an_event_without_rows_left_is_not_put_out():
     assert drive(Select("* where amount > 100")).out().num_rows == 0
 
@@ -84,6 +117,33 @@ def test_an_event_without_rows_left_is_not_put_out():
 )
 def test_select_knows_which_columns_pass(sql, columns):
     assert depends(Select(sql)) == columns
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        ("buyer.id", []),
+        ("id as k, buyer.id as id", [("k", "id")]),
+        ("buyer.*", []),
+        ("Input.*", [("id", "id"), ("buyer", "buyer")]),
+        ("select o.id, o.buyer.id as b from input as o", [("id", "id")]),
+    ],
+)
+def test_a_field_of_a_struct_is_not_the_column_of_its_name(sql, columns):
+    rows = pa.record_batch({"id": [1, 2], "buyer": pa.array([{"id": 2}, {"id": 1}])})
+    passed = Select(sql).dependencies({"in": rows.schema})
+    assert [(one.out, one.into) for one in passed] == columns
+
+
+def test_records_of_a_select_are_found_by_columns_not_by_fields():
+    rows = pa.table({"id": [1, 2], "buyer": pa.array([{"id": 2}, {"id": 1}])})
+    p = ll.Pipeline("fields")
+    made = p.source("orders", ll.sources.batches([rows])).select("s", "buyer.id, id as number")
+    made.sink("store", ll.sinks.collect())
+    p.lineage()
+    log = p.run(engine="inline").log
+    found = log.backward("s", where="id = 1", to="orders", records=True)
+    assert [json.loads(record)["id"] for record in found["record"].to_pylist()] == [2]
 
 
 @pytest.mark.parametrize(
@@ -110,6 +170,12 @@ def test_select_refuses_what_is_not_one_steady_query(sql, message):
 def test_select_refuses_what_does_not_fit_the_input(sql):
     with pytest.raises(SchemaError, match=r"operator 's': the SQL can't be applied to item string, amount int64"):
         stream().select("s", sql)
+
+
+def test_select_refuses_columns_that_sql_does_not_know():
+    rows = pa.record_batch({"n": pa.array([1], pa.decimal256(70, 2))})
+    with pytest.raises(SchemaError, match="operator 's': the SQL can't be applied to n decimal256"):
+        stream(rows).select("s", "n")
 
 
 def test_sql_does_not_tell_names_by_case():
@@ -208,6 +274,17 @@ def test_explode_makes_a_row_for_each_element(kind):
         ("oil", "c"),
     ]
     assert depends(Explode("tags")) == [(name, name) for name in ("item", "amount", "sold")]
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_explode_makes_no_row_of_what_lies_under_a_null(skip):
+    """Arrow may keep values under a list that is null: a mask was laid over it."""
+    lists = pa.ListArray.from_arrays([0, 2, 4, 5], pa.array([1, 2, 9, 9, 3]), mask=pa.array([False, True, False]))
+    rows = pa.record_batch({"id": [1, 2, 3], "tag": lists}).slice(skip)
+    made = [(row["id"], row["tag"]) for row in drive(Explode("tag"), rows).out().to_pylist()]
+    assert made == [(1, 1), (1, 2), (3, 3)][2 * skip :]
+    made = [(row["id"], row["tag"]) for row in drive(Explode("tag", outer=True), rows).out().to_pylist()]
+    assert made == [(1, 1), (1, 2), (2, None), (3, 3)][2 * skip :]
 
 
 def test_explode_takes_a_column_of_lists():
