@@ -58,3 +58,9 @@ def test_without_a_command_it_helps() -> None:
     ran = logline()
     assert ran.returncode == 2
     assert "Commands:" in ran.stdout + ran.stderr
+
+
+def test_run_without_a_file_says_what_is_missing() -> None:
+    ran = logline("run")
+    assert ran.returncode == 2
+    assert "Missing argument" in ran.stderr and "Traceback" not in ran.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,3 +130,19 @@ def test_a_run_that_was_taken_over_does_not_end_well(paid: Paid) -> None:
     paid.answer()
     _, wrong = other.communicate(timeout=PATIENCE)
     assert other.returncode == 0, wrong
+
+
+def test_ctrl_c_before_the_command_line_is_imported() -> None:
+    early = """
+import runpy, sys
+
+class Finder:
+    def find_spec(self, name, *given):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Finder())
+runpy.run_module("logline", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", early], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")

@@ -8,6 +8,7 @@ import sys
 import time
 import types
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -132,7 +133,7 @@ class RunCommand(TyperCommand):
 
 def _with_names(args: Sequence[str]) -> Iterator[str]:
     """Gives a `--fresh` that stands alone the empty name: it is the last, or another option or the file follows."""
-    for arg, after in zip(args, (*args[1:], "-"), strict=True):
+    for arg, after in zip_longest(args, args[1:], fillvalue="-"):
         alone = after.startswith("-") or after.partition(":")[0].endswith(".py")
         yield f"--fresh={NO_NAME}" if arg == "--fresh" and alone else arg
 

@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from logline.errors import OptionError, SchemaError, a_kind
 from logline.graph.functions import check_takes
@@ -99,6 +98,8 @@ class Conditions(Computed):
 
 
 def _projected(batch: Batch, expressions: Mapping[str, pc.Expression]) -> dict[str, pa.Array]:
+    from pyarrow import acero  # here: it imports pyarrow.dataset, and that imports pandas where it is installed
+
     plan = acero.Declaration.from_sequence(
         [
             acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))),
