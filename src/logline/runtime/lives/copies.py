@@ -10,11 +10,14 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
+from threading import Lock
 from typing import TypeVar
 
 from logline.graph.shipping import ship
+from logline.names import InstanceName
 from logline.runtime.lives.instances import Instance
 
 T = TypeVar("T")
@@ -53,6 +56,43 @@ class Pristine:
             )
             return used
         return found
+
+
+class Loan:
+    """The user's objects of one run. Another run of the same pipeline that begins meanwhile in this process gets
+    copies that nobody has touched: a sink has one scope, and an operator the event loop of one run."""
+
+    def __init__(self, instances: Mapping[InstanceName, Instance]) -> None:
+        with _lent_lock:
+            self.instances = {name: _untouched(one) for name, one in instances.items()}
+            self.pristine = {name: Pristine(one) for name, one in self.instances.items()}
+            self._ids = []
+            for name, one in self.instances.items():
+                for part in _parts(one):
+                    self._ids.append(id(part))
+                    _lent.setdefault(id(part), (part, self.pristine[name]))
+
+    def end(self) -> None:
+        """The run is over: the next one may have the objects themselves."""
+        with _lent_lock:
+            for one in self._ids:
+                _lent.pop(one, None)
+            self._ids.clear()
+
+
+_lent: dict[int, tuple[object, Pristine]] = {}
+"""What a run of this process has, by its id; the object is held, so that no other gets that id."""
+_lent_lock = Lock()
+
+
+def _parts(instance: Instance) -> list[object]:
+    parts: list[object] = [instance.op, instance.source, *(instance.sinks or {}).values()]
+    return [part for part in parts if part is not None]
+
+
+def _untouched(instance: Instance) -> Instance:
+    lent = next((_lent[id(part)][1] for part in _parts(instance) if id(part) in _lent), None)
+    return instance if lent is None else lent.renew(instance)
 
 
 def _copy(part: T | None) -> T | None:

@@ -28,7 +28,7 @@ from logline.errors import PipelineFailed, reason_of
 from logline.names import InstanceName
 from logline.runtime.lives.arrivals import Arrivals
 from logline.runtime.lives.catching_up import all_taken
-from logline.runtime.lives.copies import Pristine
+from logline.runtime.lives.copies import Loan
 from logline.runtime.lives.driver import Hooks, LifeDriver, blocking, failed, live
 from logline.runtime.lives.gathering import gathers
 from logline.runtime.lives.instances import Instance
@@ -105,6 +105,8 @@ class InlineEngine:
         """`life` counts the processes that died before this one. If these instances are not the `whole` pipeline,
         others say when it is drained."""
         self.store = store
+        self._loan = Loan(instances)
+        instances = self._loan.instances
         self._whole = whole
         self.lease = lease
         self.phase: Phase = "running"
@@ -135,7 +137,7 @@ class InlineEngine:
         """Who waits for the ends of which lives."""
         self._left_seen = 0
         self._looked = waiting_clock()
-        self._pristine = {name: Pristine(p) for name, p in instances.items()}
+        self._pristine = self._loan.pristine
         """What a life begins with after a crash: the user's objects as no earlier life has touched them."""
         self._stays_open = any(p.spec.stays_open for p in instances.values())
         """Whether the run ends when all that is there has gone through."""
@@ -220,7 +222,10 @@ class InlineEngine:
             if self.error is None:
                 self.error = PipelineFailed.of_engine(error)
         finally:
-            self._close()
+            try:
+                self._close()
+            finally:
+                self._loan.end()
 
     def _turn(self) -> bool:
         """A bounded share of work for each life."""

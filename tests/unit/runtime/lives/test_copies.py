@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import sqlite3
 import threading
 import types
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +180,40 @@ def test_a_copy_has_the_same_modules() -> None:
     held = Holding()
     assert copied(held).math is math
     assert copied([held.math, held])[1] is not held
+
+
+_both = threading.Barrier(2)
+
+
+async def _meet(row: dict[str, Any], ctx: Any) -> dict[str, Any]:
+    await asyncio.to_thread(_both.wait, PATIENCE)
+    return row
+
+
+def test_two_runs_of_one_pipeline_at_once_share_nothing(tmp_path: Path) -> None:
+    """A sink has one scope: with that of the other run, the rows of one of them would be taken for repeated ones."""
+    p = ll.Pipeline("twice")
+    rows = p.source("rows", ll.sources.batches([pa.table({"n": [1, 2, 3]})]))
+    met = rows.map_rows("met", _meet, schema="n long", concurrency=1)
+    met.sink("store", ll.sinks.sqlite(tmp_path / "shop.db", "rows"))
+    runs = [p.start(f"lmdb:{tmp_path}/{name}.log", engine="inline") for name in ("one", "other")]
+    for run in runs:
+        run.wait(PATIENCE)
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as db:
+        assert db.execute("select n, count(*) from rows group by n").fetchall() == [(1, 2), (2, 2), (3, 2)]
+
+
+def test_a_run_after_the_other_has_the_objects_themselves() -> None:
+    sink = Kept()
+    p = ll.Pipeline("again")
+    p.source("rows", ll.sources.batches([pa.table({"n": [1]})])).sink("store", sink)
+    runs = [p.run(engine="inline") for _ in range(2)]
+    assert len(runs) == sink.writes == 2
+
+
+class Kept(ll.Sink):
+    guarantee = "named"
+    writes = 0
+
+    def write(self, batch: pa.RecordBatch, number: int, write_id: str) -> None:
+        self.writes += 1
