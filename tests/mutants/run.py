@@ -105,7 +105,7 @@ LAYERS = {
         "tests/unit/runtime/hosts/test_pipes.py",
         "tests/unit/runtime/lives/test_reading.py",
     ),
-    "store": ("tests/unit/store/test_compaction.py",),
+    "store": ("tests/unit/store/test_compaction.py", "tests/unit/store/test_lmdb.py"),
     "postgres": ("tests/unit/store/test_postgres.py", "tests/conformance/test_postgres_store.py"),
     "supervision": ("tests/unit/runtime/control/test_supervisor.py", "tests/unit/runtime/control/test_closing.py"),
     "payloads": (

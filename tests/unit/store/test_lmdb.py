@@ -10,8 +10,10 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +126,27 @@ def test_another_format_is_refused(folder: Path) -> None:
     (folder / "log.json").write_text(json.dumps({**about, "format": 99}))
     with pytest.raises(LogError, match="has format 99, this version of Logline reads 6"):
         LmdbStore(folder)
+
+
+def test_who_begins_at_the_same_moment_has_the_same_log(tmp_path: Path) -> None:
+    """Two ids would be two logs in one folder: what the first one wrote to a target, the second would write again."""
+    for turn in range(20):
+        begin = threading.Barrier(4)
+
+        def make(folder: Path, begin: threading.Barrier = begin) -> str:
+            begin.wait()
+            store = LmdbStore(folder)
+            store.close()
+            return store.log_id
+
+        with ThreadPoolExecutor(4) as threads:
+            assert len(set(threads.map(make, [tmp_path / str(turn)] * 4))) == 1
+
+
+def test_a_log_whose_making_was_killed_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "log" / "journals").mkdir(parents=True)
+    LmdbStore(tmp_path / "log").close()
+    assert (tmp_path / "log" / "log.json").exists()
 
 
 def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:

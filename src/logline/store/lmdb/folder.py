@@ -43,6 +43,7 @@ from logline.store.rows import Row
 from logline.store.seam import Compacted, Holder, Lying, Meta, StoreTraits, Worth
 
 Durability = Literal["disk", "process"]
+_PARTS = ("journals", "bells", "status")
 
 
 def is_log(folder: Path) -> bool:
@@ -64,6 +65,25 @@ def _usable(folder: Path) -> Iterator[None]:
             f"the log can't be in {folder} ({error.strerror or error}{where}): "
             "give it a folder that this process may make, read and write, as in 'lmdb:orders.log'"
         ) from error
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else makes a log there meanwhile: of two ids one would be gone, and its run with it."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)  # a child that was forked meanwhile may have the file too
+        os.close(file)
+
+
+def _is_beginning(path: Path) -> bool:
+    """Whether it may lie in a folder before there is a log: a kill may have come before `log.json` was written."""
+    if path.name in _PARTS:
+        return path.is_dir() and not any(path.iterdir())
+    return path.name == MARK or path.name.startswith(".")
 
 
 class LmdbLease:
@@ -192,6 +212,8 @@ class LmdbStore:
                     raise LogError(f"there is no log in {folder}")
                 about = self._create(durability or "disk", log_id or LogId(uuid.uuid4().hex[:12]))
         self._check(about)
+        if log_id not in (None, about["log_id"]):
+            raise LogError(f"there is a log in {folder}: give the copy a folder of its own")
         if durability not in (None, about["durability"]):
             raise LogError(
                 f"the log in {folder} was made with durability={about['durability']!r} and can't be changed to "
@@ -210,14 +232,18 @@ class LmdbStore:
         self._pid = os.getpid()
 
     def _create(self, durability: Durability, log_id: LogId) -> dict[str, Any]:
-        if self.folder.exists() and any(p.name != MARK for p in self.folder.iterdir() if p.name[0] != "."):
-            raise LogError(f"{self.folder} is not empty and holds no log: give the log a folder of its own")
         make_folder(self.folder)
-        self.folder.chmod(0o700)
-        for name in ("journals", "bells", "status"):
-            (self.folder / name).mkdir(exist_ok=True, mode=0o700)
-        about = {"format": FORMAT, "log_id": log_id, "durability": durability, "boot": boot_id()}
-        write_aside(self.folder / "log.json", about)
+        with _alone(self.folder):
+            made = read_json(self.folder / "log.json")
+            if made is not None:
+                return made  # by somebody who began at the same moment
+            if not all(map(_is_beginning, self.folder.iterdir())):
+                raise LogError(f"{self.folder} is not empty and holds no log: give the log a folder of its own")
+            self.folder.chmod(0o700)
+            for name in _PARTS:
+                (self.folder / name).mkdir(exist_ok=True, mode=0o700)
+            about = {"format": FORMAT, "log_id": log_id, "durability": durability, "boot": boot_id()}
+            write_aside(self.folder / "log.json", about)
         return about
 
     def _check(self, about: Mapping[str, Any]) -> None:
