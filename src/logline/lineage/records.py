@@ -32,6 +32,10 @@ class Chosen:
         self._found = found
         self._tables: dict[Event, pa.Table | None] = {}
         self.rows: dict[Event, set[int]] = {event: self._asked(event, where) for event in found.asked}
+        self.by_way: dict[tuple[Event, Event | None], set[int]] = {
+            (event, None): set(rows) for event, rows in self.rows.items()
+        }
+        """The same by the event that they were found from: each way to an event has records of its own."""
         nexts: dict[Event, list[Link]] = {}
         for link in found.links:
             nexts.setdefault(link.of, []).append(link)
@@ -39,8 +43,9 @@ class Chosen:
         with database() as self._db:
             for event in sorted(found.depths, key=self._order, reverse=found.direction == "backward"):
                 for link in nexts.get(event, ()):
-                    chosen = self.rows.setdefault(link.event, set())
-                    chosen |= self._agreeing(link)
+                    agreeing = self._agreeing(link)
+                    self.by_way.setdefault((link.event, link.of), set()).update(agreeing)
+                    self.rows.setdefault(link.event, set()).update(agreeing)
 
     def _order(self, event: Event) -> tuple[int, bool, int]:
         """Senders before receivers; what an instance rejected before what came of it when it was retried."""
@@ -122,7 +127,7 @@ def records_table(view: LogView, found: Trace, where: str | None, to: Port | Non
         if event is None or table is None:
             rows.append(row)
             continue
-        for number in sorted(chosen.rows.get(event, ())):
+        for number in sorted(chosen.by_way[event, events.get(row["of"])]):
             record = table.slice(number, 1).to_pylist()[0]
             rows.append({**row, "row": number, "record": json.dumps(record, default=str)})
     return pa.Table.from_pylist(rows, schema=RECORDS)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from tests.unit.lineage.pipelines import A1, A2, A3, Each, hourly_sales, run
 
-from logline.connectors import sinks
+from logline.connectors import sinks, sources
 from logline.errors import OptionError
 from logline.pipeline import Pipeline
 
@@ -90,3 +90,18 @@ def test_null_agrees_with_null(url: str) -> None:
     p.lineage()
     found = run(p, url).log.backward("all:1", to="source", where="k is null", records=True)
     assert [r["n"] for _, r in records(found)] == [1]
+
+
+def test_each_way_has_the_records_that_came_by_it(url: str) -> None:
+    """Of two ways to an event, only the one that a record came by is told."""
+    p = Pipeline("ways")
+    rows = p.source("rows", sources.batches([pa.table({"id": [0, 1, 2]})]))
+    pairs = rows.rebatch("pairs", rows=2, within="1h")
+    pairs.rebatch("all", rows=3, within="1h").sink("store", sinks.collect())
+    p.lineage()
+    log = run(p, url).log
+    forward = log.forward("rows", where="id = 2", records=True)
+    for found in (forward, log.backward("all", where="id = 2", records=True)):
+        first, *ways = [(row["event"], row["of"], json.loads(row["record"])["id"]) for row in found.to_pylist()]
+        last = "all:1" if first[0] == "rows:1" else "rows:1"
+        assert ways == [("pairs:2", first[0], 2), (last, "pairs:2", 2)]
