@@ -101,6 +101,10 @@ class LogError(LoglineError):
     """The log can't be used in this way."""
 
 
+class LogGone(LogError):
+    """Somebody has removed the log while it was in use."""
+
+
 class Fenced(LogError):
     """A newer incarnation has claimed the journal (R10): this life is over, quietly."""
 

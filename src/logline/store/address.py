@@ -125,7 +125,7 @@ def shown_address(url: str) -> str:
     return absolute(url)
 
 
-def _in_postgres(url: str, *, create: bool) -> Store:
+def _in_postgres(url: str, *, create: bool, known: bool = False) -> Store:
     from logline.store.postgres.dsn import check_installed
 
     check_installed("a log in PostgreSQL")
@@ -134,16 +134,18 @@ def _in_postgres(url: str, *, create: bool) -> Store:
     from logline.store.postgres.store import PgStore
 
     addresses = [parse_address(one) for one in url.split()]
-    return PgStore(addresses[0], create=create) if len(addresses) == 1 else SpreadStore(addresses, create=create)
+    if len(addresses) == 1:
+        return PgStore(addresses[0], create=create, known=known)
+    return SpreadStore(addresses, create=create, known=known)
 
 
-def find_store(url: str) -> Store | None:
-    """The store at that address, if there is one; makes nothing."""
-    found = _find(url)
+def find_store(url: str, *, known: bool = False) -> Store | None:
+    """The store at that address, if there is one; makes nothing. `known`: its server was there a moment ago."""
+    found = _find(url, known=known)
     return None if found is None else _whole(found, url)
 
 
-def _find(url: str) -> Store | None:
+def _find(url: str, *, known: bool = False) -> Store | None:
     kind, place = _split(url)
     if kind == "memory":
         return find_memory(place)
@@ -151,7 +153,7 @@ def _find(url: str) -> Store | None:
         from logline.store.postgres.store import NoLog
 
         try:
-            return _in_postgres(place, create=False)
+            return _in_postgres(place, create=False, known=known)
         except NoLog:
             return None
     from logline.store.lmdb.folder import LmdbStore, is_log
@@ -162,7 +164,7 @@ def _find(url: str) -> Store | None:
 def find_same(url: str, log_id: LogId) -> Store:
     """The log that another process of the same run has opened. Makes none: where that one is not to be seen, an empty
     one would be worked on."""
-    store = find_store(url)
+    store = find_store(url, known=True)
     if store is None:
         raise no_log(url)
     if store.log_id != log_id:

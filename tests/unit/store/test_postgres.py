@@ -238,7 +238,7 @@ def test_more_users_than_connections(postgres: Database, address: str, store: Pg
     done = []
 
     def work() -> None:
-        pool = Connections(dsn, store.address.log, prepare=True)
+        pool = Connections(dsn, store.address.log)
         pool.crowded = lambda: True
         for _ in range(5):
             pool.run(lambda c: c.execute("select pg_sleep(0.002)"))

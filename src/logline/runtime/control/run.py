@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from logline.errors import BadName, LogError, OptionError, PipelineFailed, TakenOver, reason_of
+from logline.errors import BadName, LogError, LogGone, OptionError, PipelineFailed, TakenOver, reason_of
 from logline.graph.durations import duration
 from logline.graph.model import Graph
 from logline.graph.operator import Duration, Tabular
@@ -296,6 +296,8 @@ def _call(close: Callable[[], None]) -> None:
     """What fails to close must not keep the rest from it."""
     try:
         close()
+    except LogGone as error:
+        logger.debug("a run did not close as it should: %s", error)  # that is why it ended
     except BaseException:
         logger.warning("a run did not close as it should; what is logged stays logged", exc_info=True)
 

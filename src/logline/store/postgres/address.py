@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from logline.errors import LogError, OptionError
 from logline.store.postgres.dsn import Dsn
@@ -28,8 +28,8 @@ class PgAddress(NamedTuple):
     log: str
     direct: Dsn
     """The same database, past a pooler."""
-    prepares: bool
-    """Whether statements are prepared on the server, which a pooler may not bear."""
+    pooled: bool
+    """Whether a pooler stands before it."""
 
     def __repr__(self) -> str:
         return f"'{str(self.dsn)[1:-1]}?log={self.log}'"
@@ -47,11 +47,15 @@ def parse_address(url: str) -> PgAddress:
                 rest.append((name, value))
         direct = own.get("direct")
         at, _, _ = parts.netloc.rpartition("@")
-        past = parts._replace(netloc=f"{at}@{direct}" if at else direct) if direct else parts
-        dsn, beyond = (Dsn(urlunsplit(p._replace(query=urlencode(rest)))) for p in (parts, past))
+        dsn = beyond = Dsn(urlunsplit(parts._replace(query=urlencode(rest))))
+        if direct:
+            where = quote(direct, safe=":[],")  # it may be the folder of a socket
+            netloc = f"{at}@{where}" if at else where
+            there = [(name, value) for name, value in rest if name not in ("host", "hostaddr", "port")]
+            beyond = Dsn(urlunsplit(parts._replace(netloc=netloc, query=urlencode(there))))
     except (ValueError, OptionError):
         raise LogError(
             "the address of the log can't be read: write it as postgresql://user:password@host:5432/database?log=sales"
             ". Characters such as @ / : % in a password are written as %40 %2F %3A %25"
         ) from None
-    return PgAddress(dsn, check_log_name(own.get("log") or DEFAULT), beyond, direct is None)
+    return PgAddress(dsn, check_log_name(own.get("log") or DEFAULT), beyond, direct is not None)

@@ -2,8 +2,10 @@
 
 A life needs one while it commits or reads, not while it waits. A process has a few, for all that it does. Where the
 server is short of them (`crowded`), it keeps none between two transactions, so that more processes than the server
-has connections for can take turns; who finds all taken waits. Nothing is kept in a session between two transactions,
-so that a pooler may stand in between (then nothing is prepared on the server, either).
+has connections for can take turns; who finds all taken waits.
+
+Through a pooler each transaction may be on another session. Then nothing is kept in one: the settings are made inside
+each transaction, and nothing is prepared on the server.
 
 A server that is restarted, fails over or is away is waited for: the work is done again on a new connection. Work
 given to `run` must bear that. Reads do; a commit is numbered, and a repeated one changes nothing.
@@ -21,8 +23,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from logline.errors import LogError
-from logline.store.postgres.dsn import Dsn, passes
+from logline.errors import LogError, LogGone
+from logline.store.postgres.dsn import Dsn, passes, piped, refuses
 
 if TYPE_CHECKING:
     from psycopg import Connection, Error
@@ -35,9 +37,12 @@ FIRST_WAIT, LONGEST_WAIT = 0.02, 1.0
 """Seconds between two tries."""
 IDLE = 20.0
 """Seconds after which a connection that nobody uses is closed."""
+RESTING = 1.0
+"""The same, of a log whose run is over: it may be one of many that a process has had."""
 T = TypeVar("T")
 _TOO_MANY = "53300"
 _FULL = ("53100", "53200")
+_NOT_THERE = ("3F000", "42P01", "42883")
 _NOT_ALLOWED = "42501"
 
 
@@ -48,10 +53,12 @@ class Closed(LogError):
 class Connections:
     """A small pool; any thread may use it."""
 
-    def __init__(self, dsn: Dsn, schema: str, *, prepare: bool) -> None:
+    def __init__(self, dsn: Dsn, schema: str, *, pooled: bool = False) -> None:
+        """`pooled`: whether they go through a pooler."""
         self._dsn = dsn
         self._schema = schema
-        self._prepare = prepare
+        self._pooled = pooled
+        self._settings = {"search_path": f'"{schema}"', "lock_timeout": "3000"}
         self.crowded: Callable[[], bool] = lambda: False
         """Whether the server is short of connections."""
         self._free: list[tuple[float, Connection[Any]]] = []
@@ -59,12 +66,28 @@ class Connections:
         self._closed = threading.Event()
         self._pid = os.getpid()
         self._away = False
+        self._let_in = False
+        """Whether the server has ever let this user in: then it may be failing over, and is waited for."""
+        self._idle = IDLE
+        self._timer: threading.Timer | None = None
+        """There while a connection is free."""
 
     def run(self, work: Callable[[Connection[Any]], T], *, patience: float = PATIENCE) -> T:
         """Has the work done on a connection; again on another one if that is lost meanwhile."""
-        connection, done = self._done(work, patience)
+        connection, done = self._done(partial(self._with_settings, work), patience)
         self._give_back(connection)
         return done
+
+    def _with_settings(self, work: Callable[[Connection[Any]], T], connection: Connection[Any]) -> T:
+        """Does the work, in a transaction with the settings if they are not those of the session."""
+        if not self._pooled:
+            return work(connection)
+        with connection.transaction():
+            connection.execute(self._local().encode())
+            return work(connection)
+
+    def _local(self) -> str:
+        return "; ".join(f"set local {name} = {value}" for name, value in self._settings.items())
 
     def _done(self, work: Callable[[Connection[Any]], T], patience: float) -> tuple[Connection[Any], T]:
         """Has the work done; returns the connection too, which is still the work's."""
@@ -78,7 +101,7 @@ class Connections:
                 done = work(connection)
             except psycopg.Error as error:
                 self._drop(connection)
-                if not passes(error):
+                if not passes(error) or (not self._let_in and refuses(error)):
                     raise self.explained(error) from None
                 self._wait(error, began, wait, patience)
                 wait = min(wait * 2, LONGEST_WAIT)
@@ -94,7 +117,7 @@ class Connections:
         """Executes a statement without waiting for the server's disk: for what need not survive its loss."""
 
         def work(connection: Connection[Any]) -> None:
-            with connection.pipeline():
+            with piped(connection):
                 connection.execute("select set_config('synchronous_commit', 'off', true)")
                 connection.execute(query.encode(), given)
 
@@ -110,7 +133,7 @@ class Connections:
         lasts. What is lost meanwhile is not repeated: whoever reads has read half."""
         import psycopg
 
-        connection, _ = self._done(partial(_begin, tables), PATIENCE)
+        connection, _ = self._done(partial(_begin, self._local() if self._pooled else "", tables), PATIENCE)
         try:
             yield connection
             connection.execute("commit")
@@ -127,6 +150,8 @@ class Connections:
         """An error of the server's as one of the log, without a password."""
         told = error.diag.message_primary or str(error).strip().replace("\n", ", ")
         code = error.sqlstate
+        if code in _NOT_THERE:
+            return LogGone(f"the log {self._schema!r} in {self._dsn!r} is gone: somebody has removed its schema")
         if code in _FULL:
             told += ". Make room on the server, and start the pipeline again: nothing is lost"
         elif code == _NOT_ALLOWED:
@@ -162,24 +187,53 @@ class Connections:
         """A connection that is the caller's own."""
         from psycopg.types.string import TextBinaryLoader, TextLoader
 
-        settings = {"search_path": f'"{self._schema}"', "lock_timeout": "3000"}
-        connection = self._dsn.connect_for(settings)
-        connection.prepare_threshold = 1 if self._prepare else None
+        connection = self._dsn.connect_for({} if self._pooled else self._settings)
+        self._let_in = True
+        connection.prepare_threshold = None if self._pooled else 1
         for loader in (TextLoader, TextBinaryLoader):  # the columns read JSON themselves, by their own types
             connection.adapters.register_loader("json", loader)
         return connection
 
     def _give_back(self, connection: Connection[Any]) -> None:
-        now = time.monotonic()
         with self._lock:
-            old = [known for at, known in self._free if now - at > IDLE]
-            self._free = [known for known in self._free if now - known[0] <= IDLE]
-            if self._closed.is_set() or self.crowded():
-                old.append(connection)
-            else:
-                self._free.append((now, connection))
+            kept = not self._closed.is_set() and not self.crowded()
+            if kept:
+                self._free.append((time.monotonic(), connection))
+                self._look_again()
+        if not kept:
+            connection.close()
+
+    def _look_again(self) -> None:
+        """Not only when the next connection is given back: that may never be. Under the lock."""
+        if self._timer is None:
+            self._timer = threading.Timer(self._idle, self._end_idle)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _end_idle(self) -> None:
+        since = time.monotonic() - self._idle
+        with self._lock:
+            old = [known for at, known in self._free if at <= since]
+            self._free = [known for known in self._free if known[0] > since]
+            self._timer = None
+            if self._free:
+                self._look_again()
         for known in old:
             known.close()
+
+    def rest(self) -> None:
+        """No run uses them any more: closes those that are free, and later ones soon after they were used."""
+        self._idle = RESTING
+        for connection in self._let_go():
+            connection.close()
+
+    def _let_go(self) -> list[Connection[Any]]:
+        with self._lock:
+            free, self._free = self._free, []
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        return [connection for _, connection in free]
 
     @staticmethod
     def _drop(connection: Connection[Any] | None) -> None:
@@ -189,16 +243,17 @@ class Connections:
     def close(self) -> None:
         """Nobody waits for the server any more."""
         self._closed.set()
-        with self._lock:
-            free, self._free = self._free, []
+        free = self._let_go()
         if self._pid == os.getpid():
-            for _, connection in free:
+            for connection in free:
                 connection.close()
 
 
-def _begin(tables: Sequence[str], connection: Connection[Any]) -> Connection[Any]:
-    with connection.pipeline():
+def _begin(local: str, tables: Sequence[str], connection: Connection[Any]) -> Connection[Any]:
+    with piped(connection):
         connection.execute("begin isolation level repeatable read read only")
-        # Not a query: the snapshot is taken after it.
+        # These are no queries: the snapshot is taken after them.
+        for statement in local.split("; ") if local else ():
+            connection.execute(statement.encode())
         connection.execute(f"lock table {', '.join(tables)} in access share mode".encode())
     return connection

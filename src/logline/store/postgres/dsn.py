@@ -12,7 +12,9 @@ env('PG')
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -36,6 +38,10 @@ _PASSING = ("08", "40", "53", "57", "58")
 """Classes of SQLSTATE that are over by themselves: connection, serialization, resources, shutdown, system."""
 _PASSING_CODES = ("25006", "25P03", "25P04", "55006", "55P03", "XX000")
 """The same, code by code: a server that only reads (while another one takes over), timeouts, locks."""
+_REFUSAL = re.compile(
+    r'FATAL:\s+(database|role) ".*" does not exist|FATAL:\s+password authentication failed|'
+    r"FATAL:\s+no pg_hba\.conf entry|fe_sendauth: no password supplied"
+)
 _HINTS = {
     "21000": "keys that differ in the rows are the same in the table: give its columns the types of the rows",
     "22001": "make the column wider, or shorten the values before the sink",
@@ -97,7 +103,9 @@ class Dsn:
 
         known = self.settings()
         said = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in options.items())
-        settings = _DEFAULTS | known | {"options": f"{known.get('options') or ''} {said}".strip()}
+        settings = _DEFAULTS | known
+        if said:  # a pooler may not know the parameter at all
+            settings["options"] = f"{known.get('options') or ''} {said}".strip()
         settings.setdefault("tcp_user_timeout", 15_000)
         return psycopg.connect(autocommit=True, prepare_threshold=None, **settings | {"client_encoding": "utf8"})
 
@@ -123,6 +131,22 @@ class Dsn:
         return repr(f"postgresql://{at}{host}{f':{port}' if port else ''}/{database}")
 
 
+@contextmanager
+def piped(connection: Connection[Any]) -> Iterator[None]:
+    """Statements in one round trip. psycopg's own `pipeline()` warns of a second error if the connection is lost in
+    the middle: that the server was restarted is said elsewhere, once."""
+    import psycopg
+
+    with ExitStack() as stack:
+        stack.enter_context(connection.pipeline())
+        try:
+            yield
+        except BaseException:
+            with suppress(psycopg.Error):
+                stack.close()  # as if nothing had happened in it
+            raise
+
+
 def _is_port(text: str) -> bool:
     return all(not part or part.isdecimal() for part in text.split(","))
 
@@ -145,6 +169,12 @@ def passes(error: Error) -> bool:
     if error.sqlstate is None:  # the server did not say it: there is no connection, or no longer
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return error.sqlstate.startswith(_PASSING) or error.sqlstate in _PASSING_CODES
+
+
+def refuses(error: Error) -> bool:
+    """Whether a server answers, and does not let this user in. libpq gives no SQLSTATE of a connection that was not
+    made. A server that speaks another language than English is waited for."""
+    return error.sqlstate is None and _REFUSAL.search(str(error)) is not None
 
 
 def check_installed(what: str = "postgres()") -> None:

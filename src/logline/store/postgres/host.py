@@ -6,7 +6,9 @@ this user alone, where their bells hang (`store/postgres/relay.py`).
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import socket
 import tempfile
 from functools import cache
@@ -15,6 +17,7 @@ from pathlib import Path
 from logline.errors import LogError
 from logline.names import LogId
 from logline.store.boot import boot_id
+from logline.store.descriptors import disown, own
 
 
 @cache
@@ -41,3 +44,41 @@ def meeting_folder(log_id: LogId) -> Path:
             f"{folder} can't be made ({error.strerror}): set TMPDIR to a folder that this process may write"
         ) from error
     return folder
+
+
+class MeetingPlace:
+    """The folder of a log for as long as a process uses it. The last one that leaves removes it. Each holds a shared
+    lock on the folder meanwhile, which goes with a process that is killed."""
+
+    def __init__(self, log_id: LogId) -> None:
+        while True:
+            self.folder = meeting_folder(log_id)
+            try:
+                self._fd = own(os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            except FileNotFoundError:
+                continue
+            fcntl.flock(self._fd, fcntl.LOCK_SH)
+            if self._is_there():
+                return
+            self._let_go()  # somebody removed it in between
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self.folder), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
+
+    def _let_go(self) -> None:
+        disown(self._fd)
+        os.close(self._fd)
+
+    def leave(self) -> None:
+        """Removes the folder, if nobody else uses it."""
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._is_there():
+                shutil.rmtree(self.folder, ignore_errors=True)
+        except OSError:
+            pass  # others are there
+        finally:
+            self._let_go()

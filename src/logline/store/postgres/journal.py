@@ -26,6 +26,7 @@ from logline.store.memory_rows import MemoryRows
 from logline.store.packing import Packed, Packer, Run, Schemas, is_mostly_empty, kept_of
 from logline.store.postgres.columns import escape, shape_of, unescape
 from logline.store.postgres.connections import Connections
+from logline.store.postgres.dsn import piped
 from logline.store.postgres.error_texts import delete_texts, insert_texts
 from logline.store.postgres.events import (
     Book,
@@ -128,7 +129,7 @@ class PgJournal:
             f"select {at}, port, first, max(many), sum(size)::bigint from {name} group by port, first"
             for at, name in enumerate(tables_of(self._number))
         )
-        with connection.pipeline():
+        with piped(connection):
             asked = [
                 connection.execute(
                     f"select {shape_of(table).selected} from {shape_of(table).name} where instance = %s".encode(),
@@ -277,7 +278,7 @@ class PgJournal:
         import psycopg
 
         try:
-            with connection.pipeline(), connection.cursor() as cursor:
+            with piped(connection), connection.cursor() as cursor:
                 for query, given in statements:
                     cursor.execute(query.encode(), given)
                 point(self._instance, "commit.inside")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from logline.errors import LogError, LogInUse
+from logline.errors import LogError, LogGone, LogInUse
 from logline.store.postgres.connections import Connections
 from logline.store.postgres.host import host_id
 from logline.store.seam import Holder
@@ -63,10 +63,21 @@ def holder(connections: Connections) -> Holder | None:
 class PgLease:
     """A lease, with the thread that renews it."""
 
-    def __init__(self, direct: Connections, run: str, *, takeover: bool, log: str, clear: Callable[[], None]) -> None:
-        """`clear` removes what killed processes have left on this host, when the lease is taken and given up."""
+    def __init__(
+        self,
+        direct: Connections,
+        run: str,
+        *,
+        takeover: bool,
+        log: str,
+        clear: Callable[[], None],
+        released: Callable[[], None],
+    ) -> None:
+        """`clear` removes what killed processes have left on this host, when the lease is taken and given up;
+        `released` is called after that."""
         self.run = run
         self._clear = clear
+        self._released = released
         self._direct = direct
         self._key = secrets.randbits(62)
         self._held = True
@@ -115,12 +126,15 @@ class PgLease:
 
         try:
             self._direct.run(lambda c: c.execute("delete from lease where run = %s", (self.run,)), patience=1.0)
+        except LogGone:
+            pass  # and the lease with it
         except LogError as error:  # it expires
             logger.warning("the lease could not be given up: %s", error)
         finally:
             self._clear()
             with contextlib.suppress(psycopg.Error):
                 self._connection.close()
+            self._released()
 
     def _renew_on(self) -> None:
         import psycopg
@@ -131,7 +145,7 @@ class PgLease:
                     self._held = False
                     break
             except psycopg.errors.UndefinedTable:
-                self._error = LogError("the log is gone: somebody has removed its schema while this process used it")
+                self._error = LogGone("the log is gone: somebody has removed its schema while this process used it")
                 break
             except psycopg.Error:
                 self._connection.close()

@@ -19,6 +19,7 @@ from logline.store.layout import ANSWERS
 from logline.store.members import BLOCK, DONE
 from logline.store.pins import BLOCK as PIN_BLOCK
 from logline.store.postgres.columns import escape, shape_of, unescape
+from logline.store.postgres.dsn import piped
 from logline.store.postgres.events import run_of, select_headers, tables_of
 from logline.store.rows import Table
 
@@ -57,7 +58,7 @@ def headers(connection: Connection[Any], number: int, port: PortName, ssns: Sequ
     """These events without their payload; None for one that is not in the log."""
     name, wanted = escape(port), sorted(set(ssns))
     blocks = sorted({ssn // PIN_BLOCK for ssn in wanted})
-    with connection.pipeline():
+    with piped(connection):
         head = connection.execute(_HEAD, (number, name), binary=True)
         pins = connection.execute(_PINS, (number, name, blocks))
         runs = connection.execute(select_headers(number).encode(), {"port": name, "ssns": wanted}, binary=True)
@@ -73,7 +74,7 @@ def headers(connection: Connection[Any], number: int, port: PortName, ssns: Sequ
 
 def insets(connection: Connection[Any], number: int, serials: Sequence[Serial]) -> dict[Serial, Finished]:
     """Those of these sets that a lineage scope keeps."""
-    with connection.pipeline():
+    with piped(connection):
         kept = connection.execute(_rows_of(KEPT_SETS, "serial").encode(), (number, list(serials)), binary=True)
         runs = connection.execute(_RUNS, (list(serials), number), binary=True)
         sets, lone = kept.fetchall(), runs.fetchall()
@@ -98,7 +99,7 @@ def all_insets_of(
     query = (
         f"select {shape.selected} from raw_done where instance = %s and channel = %s and block = any(%s::bigint[])"
     )
-    with connection.pipeline():
+    with piped(connection):
         done = connection.execute(query.encode(), (number, name, blocks), binary=True)
         runs = connection.execute(_RUN_EVENTS, (list(ssns), number, name), binary=True)
         rows, lone = done.fetchall(), runs.fetchall()
@@ -116,7 +117,7 @@ def all_insets_of(
 def all_answers(connection: Connection[Any], number: int, serials: Sequence[Serial]) -> dict[Serial, list[Answer]]:
     """The answers of each of these sets: of those that are due, then of those that are done and kept."""
     found: dict[Serial, list[Answer]] = {serial: [] for serial in serials}
-    with connection.pipeline():
+    with piped(connection):
         asked = [
             (table, connection.execute(_rows_of(table, "of_set").encode(), (number, list(serials)), binary=True))
             for table in (ANSWERS, KEPT_ANSWERS)
@@ -134,7 +135,7 @@ def all_made_from(
     """What each of these sets put out on these ports. Of a set in a run that is found in the events themselves."""
     found: dict[Serial, list[tuple[PortName, Ssn]]] = {serial: [] for serial in serials}
     names = [escape(port) for port in ports]
-    with connection.pipeline():
+    with piped(connection):
         kept = connection.execute(_rows_of(KEPT_SETS, "serial").encode(), (number, list(serials)), binary=True)
         runs = connection.execute(_RUNS, (list(serials), number), binary=True)
         sets, lone = kept.fetchall(), [row[0] for row in runs]
@@ -145,7 +146,7 @@ def all_made_from(
     missing = sorted(set(lone) - {shape.read(row)[0][0] for row in sets})
     if not missing:
         return found
-    with connection.pipeline():
+    with piped(connection):
         asked = [
             connection.execute(
                 _search(number).encode(), {"port": name, "serials": missing, "instance": number}, binary=True

@@ -7,6 +7,7 @@ truncation would find them empty.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -28,6 +29,7 @@ from logline.store.pins import BLOCK
 from logline.store.postgres import lineage
 from logline.store.postgres.columns import escape
 from logline.store.postgres.connections import Connections
+from logline.store.postgres.dsn import piped
 from logline.store.postgres.events import PgEvents, joined_parts, select_picked, select_runs, tables_of
 from logline.store.postgres.rows import PgRows
 from logline.store.reader import Look, RowsReader
@@ -44,18 +46,11 @@ _HEAD = "select last, base from raw_heads where instance = %s and port = %s"
 class PgReader(RowsReader):
     """A reader of one journal; any thread may use it."""
 
-    def __init__(
-        self,
-        connections: Connections,
-        instance: InstanceName,
-        number: Callable[[InstanceName], int | None],
-        read: Callable[[InstanceName], PgReader],
-    ) -> None:
-        """`number` finds the journal's number, once it has one; `read` gives the readers of other journals."""
+    def __init__(self, connections: Connections, instance: InstanceName, readers: Readers) -> None:
         self._connections = connections
         self._instance = instance
-        self._find = number
-        self._read = read
+        self._find = readers.number
+        self._readers = readers
         self._schemas: dict[tuple[PortName, int], pa.Schema] = {}
 
     # ---- rows -----------------------------------------------------------------------------------------------
@@ -162,7 +157,7 @@ class PgReader(RowsReader):
     ) -> list[Output] | None:
         """None if the first one is below the port's base."""
         given = {"port": escape(port), "wanted": after + 1, "top": after + limit, "max_bytes": max_bytes}
-        with connection.pipeline():
+        with piped(connection):
             head = connection.execute(_HEAD.encode(), (number, escape(port)), binary=True)
             runs = connection.execute(select_runs(number).encode(), given, binary=True)
             known = head.fetchone()
@@ -209,7 +204,7 @@ class PgReader(RowsReader):
         self, number: int, port: PortName, ssns: Sequence[Ssn], connection: Connection[Any]
     ) -> dict[Ssn, Output]:
         blocks = sorted({ssn // BLOCK for ssn in ssns})
-        with connection.pipeline():
+        with piped(connection):
             asked = connection.execute(_HEAD.encode(), (number, escape(port)), binary=True)
             pins = connection.execute(
                 "select block, value from raw_pins where instance = %s and port = %s and block = any(%s::bigint[])",
@@ -237,7 +232,7 @@ class PgReader(RowsReader):
 
     def _pick_passed(self, channel: ChannelName, ssns: Sequence[Ssn]) -> Sequence[Output]:
         sender, port = sender_of(channel)
-        return self._read(sender).pick(port, ssns)
+        return self._readers.any(sender).pick(port, ssns)
 
     def _schema(self, connection: Connection[Any], number: int, port: PortName, run: Run) -> pa.Schema | None:
         if run.schema in (payloads.STREAM, payloads.SAME, payloads.NONE):
@@ -253,3 +248,35 @@ class PgReader(RowsReader):
                 raise LogError(f"the journal of {self._instance} has no schema {run.schema} of port {port!r}")
             found = self._schemas[port, run.schema] = pa.ipc.read_schema(pa.py_buffer(raw[0]))
         return found
+
+
+class Readers:
+    """The readers of a server's journals. They know each other, and nothing of the store: who drops a store without
+    closing it leaves no cycle behind that keeps it."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._numbers: dict[InstanceName, int] = {}
+        self._readers: dict[InstanceName, PgReader] = {}
+        self._lock = threading.Lock()
+        self.any: Callable[[InstanceName], PgReader] = self.read
+        """Reads a journal of the log, also one on another server."""
+
+    def number(self, instance: InstanceName) -> int | None:
+        """The number of a journal; None while nobody has claimed it."""
+        known = self._numbers.get(instance)
+        if known is None:
+            query = "select instance from journals where name = %s"
+            found = self._connections.run(lambda c: c.execute(query, (instance,)).fetchone())
+            if found is None:
+                return None
+            known = self._numbers[instance] = found[0]
+        return known
+
+    def read(self, instance: InstanceName) -> PgReader:
+        """The reader of that journal."""
+        with self._lock:
+            reader = self._readers.get(instance)
+            if reader is None:
+                reader = self._readers[instance] = PgReader(self._connections, instance, self)
+            return reader

@@ -27,7 +27,8 @@ from logline.names import BellName, BoxName, LogId
 from logline.store.bells import Bells, BellSocket, clear
 from logline.store.descriptors import disown, own
 from logline.store.postgres.connections import Connections
-from logline.store.postgres.host import host_id, meeting_folder
+from logline.store.postgres.dsn import piped
+from logline.store.postgres.host import MeetingPlace, host_id
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -54,7 +55,8 @@ class HostBells:
     """The bells of one log, as a process of this host hears and rings them."""
 
     def __init__(self, log_id: LogId, direct: Connections) -> None:
-        self._folder = meeting_folder(log_id)
+        self._place = MeetingPlace(log_id)
+        self._folder = self._place.folder
         self._bells = Bells(self._folder / "bells")
         self._direct = direct
         self._channel = f"logline_{log_id}"
@@ -128,6 +130,7 @@ class HostBells:
         with self._lock:
             self._stop()
         self._bells.close()
+        self._place.leave()
 
 
 class _Relay:
@@ -210,7 +213,7 @@ class _Relay:
 
     def _look_around(self, connection: Connection[Any]) -> None:
         """Says that this host is here, and notes whether others are."""
-        with connection.pipeline():
+        with piped(connection):
             connection.execute(
                 "insert into hosts values (%s, now()) on conflict (host) do update set seen = excluded.seen",
                 (host_id(),),

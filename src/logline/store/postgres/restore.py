@@ -13,6 +13,7 @@ from logline.names import LogId
 from logline.store.layout import JOURNAL
 from logline.store.marks import Mark
 from logline.store.packing import Packer, Schemas
+from logline.store.postgres.dsn import piped
 from logline.store.postgres.error_texts import insert_texts
 from logline.store.postgres.events import insert_runs, schema_rows, tables_of
 from logline.store.postgres.rows import JOURNAL_COLUMNS, Changes
@@ -79,7 +80,7 @@ def restore(connection: Connection[Any], number: int, rows: Iterable[Row], event
         schemas: Schemas = {}
         runs = iter(events)
         while found := list(islice(runs, RUNS)):
-            with connection.pipeline():
+            with piped(connection):
                 for visible, staged in found:
                     packer = Packer(schemas)
                     packed = packer.together(visible, ()) + packer.alone(staged)
