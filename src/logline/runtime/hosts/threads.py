@@ -61,9 +61,8 @@ class ThreadTenant:
         self._thread.start()
 
     def _run(self) -> None:
-        heart = Heartbeat(self._report, self._over)
-        beat = threading.Thread(target=heart.run, name="logline-beat", daemon=True)
-        beat.start()
+        heart = Heartbeat(self._report, lambda: self._hear(StatusReport({}, quiet=False)), self._over)
+        heart.start()
         self._hear(Started(os.getpid()))
         try:
             self._engine.run()
@@ -72,7 +71,7 @@ class ThreadTenant:
             raise
         finally:
             self._over.set()
-            beat.join()
+            heart.join()
         heart.report()
         self._ended(self._end())
 

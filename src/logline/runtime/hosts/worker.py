@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn, assert_never
 
-from logline.errors import LogError
+from logline.errors import LogError, LogGone
 from logline.runtime.lives.inline import InlineEngine
 from logline.runtime.messages.commands import WORKER_COMMANDS, Drain, Flush, Stop, WorkerCommand
 from logline.runtime.messages.notes import GroupStatus
@@ -64,22 +64,52 @@ class _Forward(logging.Handler):
 
 class Heartbeat:
     """Makes a report every so often. One that fails (a full disk, a folder that is gone) is told once and does not
-    end it: the supervisor would kill a life for its silence that can still work, or say itself why it can't."""
+    end it: the supervisor would kill a life for its silence that can still work, or say itself why it can't.
 
-    def __init__(self, report: Callable[[], None], over: threading.Event) -> None:
+    A report asks the log how far the life is, and waits for a log whose server is away. A second thread says
+    meanwhile that the process lives: that does not depend on the log."""
+
+    def __init__(self, report: Callable[[], None], alive: Callable[[], object], over: threading.Event) -> None:
         self._report = report
+        self._alive = alive
         self._over = over
         self._told = False
+        self._count = 0
+        """Reports that were made."""
+        self._threads = [
+            threading.Thread(target=target, name=f"logline-{name}", daemon=True)
+            for name, target in (("beat", self._run), ("alive", self._watch))
+        ]
 
-    def run(self) -> None:
+    def start(self) -> None:
         """Until the life is over."""
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        """Waits for the last report, once the life is over."""
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
         while not self._over.wait(HEARTBEAT):
             self.report()
+
+    def _watch(self) -> None:
+        before = -1
+        while not self._over.wait(2 * HEARTBEAT):
+            if self._count == before:
+                with contextlib.suppress(LogError):  # who reports through the log is not heard either
+                    self._alive()
+            before = self._count
 
     def report(self) -> None:
         """One report; never raises."""
         try:
             self._report()
+            self._count += 1
+        except LogGone:
+            pass  # the life ends for it, and says so
         except Exception as error:
             if not self._told:
                 self._told = True
@@ -177,17 +207,15 @@ def work(
             else:
                 note(known)
 
-        beat = Heartbeat(report, over)
-
-        heartbeat = threading.Thread(target=beat.run, name="logline-beat", daemon=True)
-        heartbeat.start()
+        beat = Heartbeat(report, lambda: say(StatusReport({}, quiet=False)), over)
+        beat.start()
         unhear = obey(engine)
         try:
             say(Started(os.getpid()))
             engine.run()
         finally:
             over.set()
-            heartbeat.join()
+            beat.join()
             unhear()
         beat.report()
         return end_of(engine)

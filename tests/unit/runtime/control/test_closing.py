@@ -132,11 +132,11 @@ def test_a_report_that_fails_does_not_end_the_heartbeat(
             third.set()
         raise OSError("No space left on device")
 
-    beat = threading.Thread(target=Heartbeat(report, over).run)
+    beat = Heartbeat(report, lambda: None, over)
     beat.start()
     assert third.wait(PATIENCE)
     over.set()
-    beat.join(PATIENCE)
+    beat.join()
     assert caplog.text.count("No space left on device") == 1
 
 
