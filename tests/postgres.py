@@ -1,6 +1,7 @@
 """A real PostgreSQL for tests: one server per process, a schema of its own for each test.
 
-The server starts when the first test asks for it (in two seconds), and ends with the process.
+The server starts when the first test asks for it (in two seconds), and ends with the process, also with one that is
+killed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import atexit
 import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -21,6 +23,14 @@ from urllib.parse import quote
 from uuid import uuid4
 
 import psycopg
+
+WATCHDOG = """
+cat > /dev/null
+pid=$(head -n 1 "$0/postmaster.pid" 2> /dev/null)
+while [ -n "$pid" ] && kill -QUIT "$pid" 2> /dev/null; do sleep 0.1; done
+rm -rf "$0"
+"""
+"""Reads until nobody has the other end of its pipe any more, then ends the server in the folder."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,9 @@ class Server:
         self.folder = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # the path of a socket must be short
         self._pid = os.getpid()
         atexit.register(self.end)
+        self._watchdog = subprocess.Popen(
+            ["sh", "-c", WATCHDOG, str(self.folder)], stdin=subprocess.PIPE, start_new_session=True
+        )
         self._server: Any = get_server(self.folder, cleanup_mode="stop")
         self._run(f"alter system set fsync = {'on' if fsync else 'off'}", "select pg_reload_conf()")
 
@@ -111,6 +124,7 @@ class Server:
             self._pid = 0
             self._server.cleanup()
             shutil.rmtree(self.folder, ignore_errors=True)
+            self._watchdog.communicate()
 
 
 @cache

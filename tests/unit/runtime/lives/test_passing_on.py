@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from tests.waiting import until
 
 import logline as ll
 from logline.engine.events import Output
 from logline.engine.sets import Member
 from logline.names import ChannelName, InstanceName, PortName, Ssn
+from logline.runtime.control import live_resolution
+from logline.runtime.lives import inline
 
 CHANNEL = ChannelName("numbers.out>store.in")
 NUMBERS, STORE, WRITES = InstanceName("numbers"), InstanceName("store"), PortName("@out")
@@ -106,7 +109,8 @@ def test_what_a_sink_has_to_write_stays_with_its_sender_until_it_is_written(tmp_
         until(lambda: run.log.store.read(STORE).needs(CHANNEL).unwritten is None)
 
 
-def test_after_a_crash_it_is_read_from_there(tmp_path: Path) -> None:
+def test_after_a_crash_it_is_read_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inline, "PATIENCE", 0)  # the sink holds its write
     with started(tmp_path, None, Held(tmp_path)) as run:
         logged(run, 3)
         run.restart("store")  # drops the life, and what it had in memory
@@ -131,8 +135,10 @@ def test_writes_that_stay_in_the_log_are_there_themselves(tmp_path: Path) -> Non
         assert run.result("store")["n"].to_pylist() == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
-def test_retried_rows_are_logged(tmp_path: Path) -> None:
+def test_retried_rows_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They come from the operator's own port `errors`, where they are part of another record."""
+    monkeypatch.setattr(live_resolution, "GRACE", 0.0)  # the sink holds its write until the end of the test
+    monkeypatch.setattr(inline, "PATIENCE", 0)
     with started(tmp_path, Fixable(tmp_path), Held(tmp_path), on_error="divert") as run:
         until(lambda: run.log.errors().num_rows == 1)
         logged(run, 2)
