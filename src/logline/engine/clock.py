@@ -9,11 +9,15 @@ clocks say comes in as a value.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from heapq import heappop, heappush
-from typing import Literal
+from typing import Any, Literal
 
+from logline.engine.codec import instant, micros
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.sets import Timer
+from logline.errors import a_kind
+from logline.graph.durations import duration
 from logline.names import ChannelName, InsetId
 
 WATERMARK = ChannelName("")
@@ -169,3 +173,42 @@ class Timers:
             come.append((inset, self.by_id[inset]))
             self.clear(inset)
         return come
+
+
+def make_timer(said: str, at: Any, after: Any, clock: Any, *, now: Wall, has_event_clock: bool) -> Timer | None:
+    """The timer that an author asks for; None for none, which is now. `said`: the call up to what is wrong with it,
+    as in "fire('a', "."""
+    if clock not in ("event", "wall"):
+        raise ValueError(f"{said}clock={clock!r}): take one of 'event', 'wall'")
+    if after is not None:
+        if at is not None:
+            raise TypeError(f"{said}at={at!r}, after={after!r}): give one of them")
+        return _timer_after(said, duration(after), now)
+    if at is None:
+        return None
+    if not isinstance(at, datetime):
+        raise TypeError(f"{said}at={at!r}): give a datetime with a time zone, not {a_kind(at)}")
+    if at.tzinfo is None:
+        raise TypeError(f"{said}at={at!r}): give a time zone, for example datetime.timezone.utc")
+    if clock == "event" and not has_event_clock:
+        raise TypeError(
+            f"{said}at=...) asks for the event clock, and the operator has none: "
+            "declare time = {port: column}, or say clock='wall'"
+        )
+    return Timer(micros(at), clock)
+
+
+def _timer_after(said: str, span: timedelta, now: Wall) -> Timer | None:
+    if span <= timedelta(0):
+        return None
+    try:
+        at = instant(now) + span
+    except OverflowError:
+        raise ValueError(f"{said}after={span!s}): that would be after the year 9999") from None
+    return Timer(micros(at), "wall", span // timedelta(microseconds=1))
+
+
+def same_timer(known: Timer | None, timer: Timer) -> bool:
+    """Whether there is such a timer. One that was set for a span goes on as it is if it is set anew for what is left
+    of the span."""
+    return known is not None and (known.at, known.clock, known.span > 0) == (timer.at, timer.clock, timer.span > 0)

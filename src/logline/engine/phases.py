@@ -11,213 +11,24 @@ hour H and fires H).
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from logline.engine.clock import EventClock, Timers
-from logline.engine.codec import check_inset, check_note, instant, micros, watermark_instant
+from logline.engine.clock import EventClock, Timers, make_timer, same_timer
+from logline.engine.codec import check_inset, check_note
 from logline.engine.events import Kind, Output
 from logline.engine.image import Image
 from logline.engine.moments import Moment, Monotonic, Wall
-from logline.engine.results import Failure
-from logline.engine.sets import Member, Timer, own_id, unassigned_id
+from logline.engine.phase_context import PhaseContext, Services
+from logline.engine.set_state import SetState
+from logline.engine.sets import Member, Timer, unassigned_id
 from logline.engine.spec import InstanceSpec
 from logline.engine.stimuli import Intake
-from logline.errors import BadName, StateError, a_kind, told
-from logline.graph.durations import duration
+from logline.engine.user_errors import USER_ERRORS, UserError, failure_of
+from logline.errors import BadName, StateError
 from logline.graph.instances import Channel
-from logline.graph.operator import Cause, Clock, Context, Duration, Event, Operator
+from logline.graph.operator import Cause, Event, Operator
 from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
-
-if TYPE_CHECKING:
-    from random import Random
-
-
-@dataclass(slots=True)
-class SetState:
-    """The volatile side of an input set."""
-
-    id: InsetId | None
-    """None for a set that is one event of its own: named when somebody asks."""
-    acc: Any = None
-    members: list[Member] = field(default_factory=list)
-    came: Output | None = None
-    """Of a set that is one event: the event as its sender has it; None for rows that are retried."""
-    spent: bool = False
-    """Whether a try of `generate` has failed, and may have used up the event state."""
-    calls: Any = None
-    """What whoever runs `generate` knows of the calls it makes, over all tries."""
-
-    def name(self) -> InsetId:
-        """The id, also of a set that is one event."""
-        return own_id(self.members[0]) if self.id is None else self.id
-
-
-@dataclass(frozen=True)
-class Services:
-    """What an operator may ask for that only the driver has."""
-
-    random: Random
-    log: logging.Logger
-    count: Callable[[str, int], None]
-    greatest_time: Callable[[PortName, Any], int | None]
-    """The greatest event time in a batch of that port, in microseconds; None if it has none."""
-    encode_state: Callable[[Any], bytes]
-    decode_state: Callable[[bytes], Any]
-    check_state: Callable[[Any, bytes], None]
-    """Raises unless the bytes come back as the state."""
-    stubs: Mapping[str, Any] = field(default_factory=dict)
-    """Tests: what `ctx.call` gives, by the name of the function: a value, or a function to call instead."""
-    inherited: Callable[[str, str], bytes | None] = lambda fn, digest: None
-    """The answer that an earlier generation of the operator got to this question, as it is logged (R14)."""
-    rejected: Callable[[Any], Any] = lambda payload: payload
-    """The rows of an event on port `errors`."""
-
-
-USER_ERRORS = (BaseException,)
-"""What user code may raise: anything. A script that was made a function calls `sys.exit`, a cancelled client raises
-`CancelledError`, a panic of a Rust library is no Exception. What is not caught where user code is called ends a
-thread or an event loop, and the set is waited for in vain."""
-
-
-def counted(metric: str, n: Any) -> int:
-    """What `ctx.count` was given as a plain number, which every report can carry: NumPy's count too.
-
-    >>> import numpy
-    >>> counted("rows", numpy.int64(3))
-    3
-    """
-    try:
-        whole = int(n)
-    except (TypeError, ValueError, OverflowError):
-        whole = None
-    if whole is None or whole != n or not isinstance(metric, str):
-        raise TypeError(f"ctx.count({metric!r}, {n!r}): give a name and a whole number")
-    return whole
-
-
-class UserError(Exception):
-    """User code failed where stopping is all that is left; carries the failure as text."""
-
-    def __init__(self, failure: Failure, event: str = "") -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.event = event
-
-
-def failure_of(error: BaseException, retry_on: tuple[type[BaseException], ...] = ()) -> Failure:
-    """An exception as text, without Logline's own frames, unless there are no others."""
-    try:
-        message = str(error)
-    except USER_ERRORS as other:  # __str__ is user code too
-        message = f"(it can't be shown: its __str__ raised {type(other).__name__})"
-    try:
-        trace = told(error)
-    except USER_ERRORS:
-        trace = message
-    return Failure(type(error).__name__, _loggable(message), _loggable(trace), isinstance(error, retry_on))
-
-
-def _loggable(text: str) -> str:
-    """Text may hold halves of characters (from a file name, say) that no log can."""
-    return text.encode(errors="replace").decode()
-
-
-def _same(known: Timer | None, timer: Timer) -> bool:
-    """Whether there is such a timer. One that was set for a span goes on as it is if it is set anew for what is left
-    of the span."""
-    return known is not None and (known.at, known.clock, known.span > 0) == (timer.at, timer.clock, timer.span > 0)
-
-
-class PhaseContext(Context[Any]):
-    """The context of `open`, `assign` and `ready`."""
-
-    def __init__(self, phases: Phases, services: Services) -> None:
-        self._phases = phases
-        self.random = services.random
-        self.log = services.log
-        self.id = ""
-        self.cause: Cause = "ready"
-        self.fires: list[tuple[InsetId, Timer | None]] = []
-
-    @property
-    def state(self) -> Any:
-        return self._phases.state
-
-    @state.setter
-    def state(self, value: Any) -> None:
-        self._phases.state = value
-
-    @property
-    def watermark(self) -> datetime | None:  # type: ignore[override]
-        clock = self._phases.clock
-        return None if clock is None or clock.watermark is None else watermark_instant(clock.watermark)
-
-    def now(self) -> datetime:
-        return instant(self._phases.moment.wall)
-
-    def call(self, fn: Callable[..., Any], *args: Any, key: object = None) -> Any:
-        raise TypeError("ctx.call() belongs into generate(): only there can its answer be kept")
-
-    def row(self, index: int) -> Context[Any]:
-        raise TypeError("ctx.row() belongs into generate()")
-
-    def again(self) -> Context[Any]:
-        raise TypeError("ctx.again() belongs into generate()")
-
-    def pause(self, wait: Duration | Awaitable[Any] = "0s") -> Any:
-        raise TypeError("ctx.pause() belongs into generate()")
-
-    def give_up(self) -> None:
-        raise TypeError("ctx.give_up() belongs into generate()")
-
-    def fire(
-        self,
-        inset: InsetId,
-        *,
-        at: datetime | None = None,
-        after: Duration | None = None,
-        clock: Clock = "event",
-    ) -> None:
-        check_inset(inset)
-        if clock not in ("event", "wall"):
-            raise ValueError(f"fire({inset!r}, clock={clock!r}): take one of 'event', 'wall'")
-        if after is not None:
-            if at is not None:
-                raise TypeError(f"fire({inset!r}, at={at!r}, after={after!r}): give one of them")
-            self.fires.append((inset, self._timer_after(inset, duration(after))))
-            return
-        if at is None:
-            self.fires.append((inset, None))
-            return
-        if not isinstance(at, datetime):
-            raise TypeError(f"fire({inset!r}, at={at!r}): give a datetime with a time zone, not {a_kind(at)}")
-        if at.tzinfo is None:
-            raise TypeError(f"fire({inset!r}, at={at!r}): give a time zone, for example datetime.timezone.utc")
-        if clock == "event" and self._phases.clock is None:
-            raise TypeError(
-                f"fire({inset!r}, at=...) asks for the event clock, and the operator has none: "
-                "declare time = {port: column}, or say clock='wall'"
-            )
-        self.fires.append((inset, Timer(micros(at), clock)))
-
-    def _timer_after(self, inset: InsetId, span: timedelta) -> Timer | None:
-        if span <= timedelta(0):
-            return None
-        try:
-            at = self.now() + span
-        except OverflowError:
-            raise ValueError(f"fire({inset!r}, after={span!s}): that would be after the year 9999") from None
-        return Timer(micros(at), "wall", span // timedelta(microseconds=1))
-
-    def ended(self, port: str = "in") -> bool:
-        return self._phases.has_ended(PortName(port))
-
-    def count(self, metric: str, n: int = 1) -> None:
-        self._phases.services.count(metric, counted(metric, n))
 
 
 class Phases:
@@ -458,7 +269,7 @@ class Phases:
         for inset, timer in fires:
             if timer is None:
                 self._make_due(inset, "fired", intake)
-            elif not _same(self.timers.by_id.get(inset), timer):
+            elif not same_timer(self.timers.by_id.get(inset), timer):
                 self.timers.set(inset, timer, self.moment)
                 intake.timers[inset] = timer
 
@@ -530,6 +341,10 @@ class Phases:
                 known.acc = self.op.update(known.name(), known.acc, event.with_note(member.note))
             except USER_ERRORS as error:
                 raise UserError(failure_of(error), event.name) from error
+
+    def make_timer(self, said: str, at: Any, after: Any, clock: Any) -> Timer | None:
+        """The timer that an author asks for; None for now."""
+        return make_timer(said, at, after, clock, now=self.moment.wall, has_event_clock=self.clock is not None)
 
     # ---- what is reported -----------------------------------------------------------------------------
 

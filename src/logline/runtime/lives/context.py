@@ -18,7 +18,8 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from logline.engine import codec
-from logline.engine.phases import Phases, Services, counted
+from logline.engine.phase_context import Services, counted
+from logline.engine.phases import Phases
 from logline.engine.sets import Answer, Member, bare
 from logline.errors import AnswerMismatch, CodecError, TryOver
 from logline.graph.authored import module_of

@@ -27,10 +27,13 @@ from typing import Any, NoReturn, Protocol
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.events import Output
-from logline.engine.phases import USER_ERRORS, Phases, Services, SetState, failure_of
+from logline.engine.phase_context import Services
+from logline.engine.phases import Phases
 from logline.engine.results import Produced, Result
+from logline.engine.set_state import SetState
 from logline.engine.sets import Answer, Member, own_id
 from logline.engine.spec import write_port
+from logline.engine.user_errors import USER_ERRORS, failure_of
 from logline.errors import Abandoned, KilledItsProcess, LogError, SessionGone
 from logline.graph.operator import BatchOperator, Made, Operator, Write, is_tabular
 from logline.names import ChannelName, InsetId, Serial

@@ -22,8 +22,8 @@ from typing import Any, Literal
 from logline.engine import actions as do
 from logline.engine import stimuli as on
 from logline.engine.moments import Monotonic
-from logline.engine.phases import USER_ERRORS, failure_of
 from logline.engine.spec import InstanceSpec
+from logline.engine.user_errors import USER_ERRORS, failure_of
 from logline.errors import PipelineFailed, reason_of
 from logline.names import InstanceName
 from logline.runtime.lives.arrivals import Arrivals

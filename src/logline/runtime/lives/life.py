@@ -20,10 +20,12 @@ from logline.engine import codec
 from logline.engine import stimuli as on
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.operating import OperatorMachine
-from logline.engine.phases import USER_ERRORS, Phases, Services, UserError, failure_of
+from logline.engine.phase_context import Services
+from logline.engine.phases import Phases
 from logline.engine.results import Failure
 from logline.engine.sets import own_id
 from logline.engine.spec import InstanceSpec
+from logline.engine.user_errors import USER_ERRORS, UserError, failure_of
 from logline.errors import DefinitionError, PermanentError, SchemaError
 from logline.graph.connector import Sink
 from logline.graph.states import check_logged, encode_state, read_state

@@ -14,8 +14,8 @@ from logline.engine import stimuli as on
 from logline.engine.events import Output
 from logline.engine.image import Claim
 from logline.engine.machine import Machine
-from logline.engine.phases import UserError, failure_of
 from logline.engine.spec import InstanceSpec, write_port
+from logline.engine.user_errors import UserError, failure_of
 from logline.errors import CodecError, Collected, Fenced
 from logline.names import ChannelName, Serial, Ssn
 from logline.store.channels import Channel, Gone, open_channel

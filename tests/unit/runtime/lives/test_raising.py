@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import logline as ll
-from logline.engine.phases import failure_of
+from logline.engine.user_errors import failure_of
 from logline.errors import SessionGone
 
 EVENTS = 6

@@ -1,0 +1,116 @@
+"""What user code may ask of the engine in `open`, `assign` and `ready`, and what the engine asks of its driver."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from logline.engine.codec import check_inset, instant, watermark_instant
+from logline.engine.sets import Timer
+from logline.graph.operator import Cause, Clock, Context, Duration
+from logline.names import InsetId, PortName
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from logline.engine.phases import Phases
+
+
+@dataclass(frozen=True)
+class Services:
+    """What an operator may ask for that only the driver has."""
+
+    random: Random
+    log: logging.Logger
+    count: Callable[[str, int], None]
+    greatest_time: Callable[[PortName, Any], int | None]
+    """The greatest event time in a batch of that port, in microseconds; None if it has none."""
+    encode_state: Callable[[Any], bytes]
+    decode_state: Callable[[bytes], Any]
+    check_state: Callable[[Any, bytes], None]
+    """Raises unless the bytes come back as the state."""
+    stubs: Mapping[str, Any] = field(default_factory=dict)
+    """Tests: what `ctx.call` gives, by the name of the function: a value, or a function to call instead."""
+    inherited: Callable[[str, str], bytes | None] = lambda fn, digest: None
+    """The answer that an earlier generation of the operator got to this question, as it is logged (R14)."""
+    rejected: Callable[[Any], Any] = lambda payload: payload
+    """The rows of an event on port `errors`."""
+
+
+def counted(metric: str, n: Any) -> int:
+    """What `ctx.count` was given as a plain number, which every report can carry: NumPy's count too.
+
+    >>> import numpy
+    >>> counted("rows", numpy.int64(3))
+    3
+    """
+    try:
+        whole = int(n)
+    except (TypeError, ValueError, OverflowError):
+        whole = None
+    if whole is None or whole != n or not isinstance(metric, str):
+        raise TypeError(f"ctx.count({metric!r}, {n!r}): give a name and a whole number")
+    return whole
+
+
+class PhaseContext(Context[Any]):
+    """The context of `open`, `assign` and `ready`."""
+
+    def __init__(self, phases: Phases, services: Services) -> None:
+        self._phases = phases
+        self.random = services.random
+        self.log = services.log
+        self.id = ""
+        self.cause: Cause = "ready"
+        self.fires: list[tuple[InsetId, Timer | None]] = []
+
+    @property
+    def state(self) -> Any:
+        return self._phases.state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self._phases.state = value
+
+    @property
+    def watermark(self) -> datetime | None:  # type: ignore[override]
+        clock = self._phases.clock
+        return None if clock is None or clock.watermark is None else watermark_instant(clock.watermark)
+
+    def now(self) -> datetime:
+        return instant(self._phases.moment.wall)
+
+    def call(self, fn: Callable[..., Any], *args: Any, key: object = None) -> Any:
+        raise TypeError("ctx.call() belongs into generate(): only there can its answer be kept")
+
+    def row(self, index: int) -> Context[Any]:
+        raise TypeError("ctx.row() belongs into generate()")
+
+    def again(self) -> Context[Any]:
+        raise TypeError("ctx.again() belongs into generate()")
+
+    def pause(self, wait: Duration | Awaitable[Any] = "0s") -> Any:
+        raise TypeError("ctx.pause() belongs into generate()")
+
+    def give_up(self) -> None:
+        raise TypeError("ctx.give_up() belongs into generate()")
+
+    def fire(
+        self,
+        inset: InsetId,
+        *,
+        at: datetime | None = None,
+        after: Duration | None = None,
+        clock: Clock = "event",
+    ) -> None:
+        check_inset(inset)
+        self.fires.append((inset, self._phases.make_timer(f"fire({inset!r}, ", at, after, clock)))
+
+    def ended(self, port: str = "in") -> bool:
+        return self._phases.has_ended(PortName(port))
+
+    def count(self, metric: str, n: int = 1) -> None:
+        self._phases.services.count(metric, counted(metric, n))

@@ -1,0 +1,30 @@
+"""The volatile side of an input set: its event state, and the members that a further try would need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from logline.engine.events import Output
+from logline.engine.sets import Member, own_id
+from logline.names import InsetId
+
+
+@dataclass(slots=True)
+class SetState:
+    """The volatile side of an input set."""
+
+    id: InsetId | None
+    """None for a set that is one event of its own: named when somebody asks."""
+    acc: Any = None
+    members: list[Member] = field(default_factory=list)
+    came: Output | None = None
+    """Of a set that is one event: the event as its sender has it; None for rows that are retried."""
+    spent: bool = False
+    """Whether a try of `generate` has failed, and may have used up the event state."""
+    calls: Any = None
+    """What whoever runs `generate` knows of the calls it makes, over all tries."""
+
+    def name(self) -> InsetId:
+        """The id, also of a set that is one event."""
+        return own_id(self.members[0]) if self.id is None else self.id
