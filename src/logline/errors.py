@@ -15,10 +15,36 @@ from __future__ import annotations
 
 import traceback
 
+LONGEST_TEXT = 64_000
+"""Characters of an error's text that are logged: its beginning and its end."""
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says, as text that a log can hold."""
+    try:
+        return loggable(str(error))
+    except BaseException as other:  # its __str__ is user code too
+        return f"(it can't be shown: its __str__ raised {type(other).__name__})"
+
 
 def told(error: BaseException) -> str:
-    """An exception as text, without Logline's own frames, unless there are no others."""
-    return "".join(_trimmed(traceback.TracebackException.from_exception(error)).format())
+    """An exception as text that a log can hold, without Logline's own frames, unless there are no others."""
+    try:
+        return loggable("".join(_trimmed(traceback.TracebackException.from_exception(error)).format()))
+    except BaseException:
+        return message_of(error)
+
+
+def loggable(text: str) -> str:
+    r"""Text that a log can hold. It may hold halves of characters (from a file name, say), or be far too long.
+
+    >>> loggable("no such file: caf\udce9")
+    'no such file: caf?'
+    """
+    if len(text) > LONGEST_TEXT:  # whole pages of an answer, say: a log is no place for them
+        half = LONGEST_TEXT // 2
+        text = f"{text[:half]} [... {len(text) - 2 * half:,} characters left out ...] {text[-half:]}"
+    return text.encode(errors="replace").decode()
 
 
 def _trimmed(text: traceback.TracebackException) -> traceback.TracebackException:

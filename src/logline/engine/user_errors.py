@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logline.engine.results import Failure
-from logline.errors import told
+from logline.errors import message_of, told
 
 USER_ERRORS = (BaseException,)
 """What user code may raise: anything. A script that was made a function calls `sys.exit`, a cancelled client raises
@@ -22,17 +22,4 @@ class UserError(Exception):
 
 def failure_of(error: BaseException, retry_on: tuple[type[BaseException], ...] = ()) -> Failure:
     """An exception as text, without Logline's own frames, unless there are no others."""
-    try:
-        message = str(error)
-    except USER_ERRORS as other:  # __str__ is user code too
-        message = f"(it can't be shown: its __str__ raised {type(other).__name__})"
-    try:
-        trace = told(error)
-    except USER_ERRORS:
-        trace = message
-    return Failure(type(error).__name__, _loggable(message), _loggable(trace), isinstance(error, retry_on))
-
-
-def _loggable(text: str) -> str:
-    """Text may hold halves of characters (from a file name, say) that no log can."""
-    return text.encode(errors="replace").decode()
+    return Failure(type(error).__name__, message_of(error), told(error), isinstance(error, retry_on))

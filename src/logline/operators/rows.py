@@ -20,7 +20,7 @@ from typing import get_args
 
 import pyarrow as pa
 
-from logline.errors import OptionError, told
+from logline.errors import OptionError, message_of, told
 from logline.graph.functions import check_takes
 from logline.graph.model import OnError, Retry
 from logline.graph.operator import Batch, Context, Duration, Emit, Operator, Reject, SchemaLike
@@ -80,7 +80,7 @@ class MapRows(Operator[Batch, None]):
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, _Failed):
                 error = outcome.error
-                reason = f"{type(error).__name__}: {error}"
+                reason = f"{type(error).__name__}: {message_of(error)}"
                 yield Reject(acc.slice(index, 1), reason, told(error), rows=(index,))
 
     async def _all(self, rows: list[Row], ctx: Context[None]) -> list[Row | _Failed | None]:

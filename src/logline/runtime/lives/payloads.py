@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from logline.engine.results import Failure, Produced
 from logline.engine.sets import Answer, Member, own_id
 from logline.engine.spec import write_port
-from logline.errors import GraphError, SchemaError
+from logline.errors import GraphError, SchemaError, loggable
 from logline.graph.model import ERRORS_SCHEMA, Node
 from logline.graph.operator import Emit, Made, Reject, Tabular, Write, is_tabular
 from logline.graph.schemas import to_batches, to_table
@@ -201,8 +201,8 @@ def dead_letter(
         "operator": operator,
         "inset": inset,
         "events": list(events),
-        "reason": reason,
-        "traceback": trace,
+        "reason": loggable(reason),
+        "traceback": loggable(trace),
         "data": data,
     }
     return _produced(ERRORS, pa.RecordBatch.from_pylist([row], schema=ERRORS_SCHEMA), None)

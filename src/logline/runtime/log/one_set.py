@@ -136,7 +136,7 @@ class _Again(Hooks):
                 where = "" if action.row < 0 else f" in row {action.row}"
                 raise LogError(
                     f"call {action.n + 1}{where} has no answer in the log, and a rerun does not ask the outside by "
-                    "itself: the code has changed. Say ask=True (--ask) to call again"
+                    "itself: the code has changed, or the call had failed. Say ask=True (--ask) to call again"
                 )
         outcome = super().execute(driver, action)
         for stimulus in outcome:

@@ -78,3 +78,59 @@ def test_answers_of_rejected_rows_go_with_them() -> None:
     assert rows_of(made.payload).schema.equals(batch.schema, check_metadata=True)
     without = payloads(batch.schema).made("rows:1", ll.Reject(batch, "no"), (), Calls())  # nobody said which rows
     assert answers_of(without.payload) == []
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (ValueError("no such file: caf\udce9"), "ValueError: no such file: caf?"),
+        (Unspeakable(), "Unspeakable: (it can't be shown: its __str__ raised RuntimeError)"),
+    ],
+)
+def test_one_row_goes_whatever_its_exception_says(raised: Exception, said: str) -> None:
+    def checked(row: dict[str, Any], ctx: Any) -> dict[str, Any]:
+        if row["n"] == 2:
+            raise raised
+        return row
+
+    p = ll.Pipeline("letters")
+    read = p.source("rows", ll.sources.batches([pa.table({"n": [1, 2, 3]})]))
+    read.map_rows("checked", checked, schema="n long", on_error="divert").sink("store", ll.sinks.collect())
+    run = p.run(engine="inline")
+    assert run.result("store")["n"].to_pylist() == [1, 3]
+    assert run.log.errors()["reason"].to_pylist() == [said]
+
+
+def test_a_text_of_megabytes_is_logged_by_its_beginning_and_its_end() -> None:
+    def refused(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise ValueError("begins " + "x" * 10_000_000 + " ends")
+
+    p = ll.Pipeline("letters")
+    read = p.source("rows", ll.sources.batches([pa.table({"n": [1]})]))
+    read.map_batches("checked", refused, schema="n long", on_error="divert").sink("store", ll.sinks.collect())
+    (error,) = p.run(engine="inline").log.errors().to_pylist()
+    for text in (error["reason"], error["traceback"]):
+        assert "begins " in text and text.rstrip().endswith(" ends") and "characters left out" in text
+        assert len(text) < 100_000
+
+
+def test_a_reason_with_half_a_character_is_logged() -> None:
+    class Refusing(ll.Operator[Any, Any]):
+        def schemas(self, inputs: Any) -> Any:
+            return {"out": "n long"}
+
+        def generate(self, inset: Any, acc: Any, ctx: Any) -> Any:
+            yield acc.slice(0, 1)
+            yield ll.Reject(acc.slice(1), "caf\udce9", "at caf\udce9")
+
+    p = ll.Pipeline("letters")
+    read = p.source("rows", ll.sources.batches([pa.table({"n": [1, 2, 3]})]))
+    read.apply("checked", Refusing()).sink("store", ll.sinks.collect())
+    run = p.run(engine="inline")
+    assert run.result("store")["n"].to_pylist() == [1]
+    assert run.log.errors()["reason"].to_pylist() == ["caf?"]
