@@ -45,6 +45,7 @@ from logline.graph.authored import place_of
 from logline.graph.connector import Sink, Source
 from logline.graph.drawing import draw_svg, draw_text
 from logline.graph.durations import keep as read_keep
+from logline.graph.event_time import declared_time
 from logline.graph.functions import check_takes
 from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node, NodeOptions, Scope
 from logline.graph.operator import Duration, Operator, SchemaLike
@@ -320,7 +321,10 @@ class Pipeline:
         within: Duration = "100ms",
         **options: Unpack[SourceOptions],
     ) -> Stream:
-        """Adds a source, and returns its output. An event has up to `rows` records, gathered for up to `within`."""
+        """Adds a source, and returns its output. An event has up to `rows` records, gathered for up to `within`.
+
+        With `time="date"` its events carry how far event time is: up to the greatest `date` seen, minus `lateness`.
+        """
         self._check_free(name)
         if not isinstance(source, Source):
             raise DefinitionError(
@@ -329,6 +333,7 @@ class Pipeline:
         resolved = resolve(name, "source", {"rows": rows, "within": within, **options})
         declared = getattr(source, "schema", pa.schema([]))
         outputs = {OUT: _made(name, read_schema, declared, what="source") if isinstance(declared, str) else declared}
+        resolved = declared_time(name, source, outputs[OUT], resolved, tuple(options))
         return self._commit(Node(OperatorName(name), source, None, (), outputs, {}, resolved), ())
 
     def operator(

@@ -61,10 +61,12 @@ CHECKS = (
         "tests",
         _pytest(
             "tests/protocol/test_rules.py",
+            "tests/protocol/test_event_time.py",
             "tests/protocol/test_logio_examples.py",
             "tests/protocol/test_logio_tables.py",
             "tests/unit/engine/test_error_resolution.py",
             "tests/unit/engine/test_outbox.py",
+            "tests/unit/engine/test_port_time.py",
             "tests/unit/engine/test_retention.py",
             "tests/unit/engine/test_writing.py",
             "tests/unit/runtime/control/test_changed_operators.py",

@@ -2,26 +2,48 @@
 
 The watermark is the minimum, over the channels that have neither ended nor been idle for `idle`, of the
 greatest event time seen minus the lateness. A channel that has not started holds it back. It never goes back.
+A channel whose sender says how far its time is (R30) counts with what it says, and as idle while it says so.
+
 Event times are microseconds since 1970. Silence is waited for, so it is measured on the monotonic clock; what the
 clocks say comes in as a value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any, Literal
 
 from logline.engine.codec import instant, micros
+from logline.engine.events import IDLE_HEADER, WATERMARK_HEADER, Headers
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.sets import Timer
 from logline.errors import a_kind
 from logline.graph.durations import duration
-from logline.names import ChannelName, InsetId
+from logline.names import ChannelName, InsetId, PortName
 
 WATERMARK = ChannelName("")
 """The key under which the watermark itself is logged beside the channels' greatest times."""
+SHOWN = ChannelName(">")
+"""The key under which it is logged what the output ports have said of event time (`engine/port_time.py`)."""
+_IDLE, _MARKS = "~", "#"
+
+
+def marks_key(channel: ChannelName) -> ChannelName:
+    """The key under which it is logged how many watermarks were taken of a channel that were no events."""
+    return ChannelName(_MARKS + channel)
+
+
+def port_marks_key(port: PortName) -> ChannelName:
+    """The key under which it is logged how many watermarks a port has put out that are no events."""
+    return ChannelName(f"{SHOWN}{_MARKS}{port}")
+
+
+def of_inputs(clock: Mapping[ChannelName, int]) -> dict[ChannelName, int]:
+    """What the logged clock says of the inputs alone."""
+    return {key: value for key, value in clock.items() if not key.startswith(SHOWN)}
+
 
 _Kind = Literal["event", "wall", "span"]
 
@@ -35,6 +57,10 @@ class EventClock:
         self.greatest: dict[ChannelName, int | None] = dict.fromkeys(channels)
         self.active: dict[ChannelName, Monotonic] = {}
         self.ended: set[ChannelName] = set()
+        self.resting: dict[ChannelName, bool] = {}
+        """Of channels whose sender has ever said that it is idle: whether it is."""
+        self.marks: dict[ChannelName, int] = {}
+        """Watermarks that were taken of a channel and were no events."""
         self.watermark: int | None = None
 
     def restore(self, logged: dict[ChannelName, int], ended: Iterable[ChannelName], now: Monotonic) -> None:
@@ -42,6 +68,10 @@ class EventClock:
         for channel in self.greatest:
             self.greatest[channel] = logged.get(channel)
             self.active[channel] = now
+            if (rests := logged.get(ChannelName(_IDLE + channel))) is not None:
+                self.resting[channel] = bool(rests)
+            if marks := logged.get(marks_key(channel)):
+                self.marks[channel] = marks
         self.ended = {c for c in ended if c in self.greatest}
         self.watermark = logged.get(WATERMARK)
 
@@ -50,13 +80,31 @@ class EventClock:
         self.greatest = {channel: self.greatest.get(channel) for channel in channels}
         self.active = {channel: self.active.get(channel, now) for channel in self.greatest}
         self.ended &= self.greatest.keys()
+        self.resting = {channel: rests for channel, rests in self.resting.items() if channel in self.greatest}
+        self.marks = {channel: marks for channel, marks in self.marks.items() if channel in self.greatest}
 
     def saw(self, channel: ChannelName, time: int | None, now: Monotonic) -> None:
         """An event has arrived whose greatest time is this."""
         self.active[channel] = now
+        if channel in self.resting:
+            self.resting[channel] = False
         if time is not None:
             known = self.greatest[channel]
             self.greatest[channel] = time if known is None else max(known, time)
+
+    def told(self, channel: ChannelName, headers: Headers, now: Monotonic, *, mark: bool) -> None:
+        """The sender says how far its time is, and whether it is idle: with an event, or by a mark."""
+        time = headers.get(WATERMARK_HEADER)
+        self.saw(channel, time if isinstance(time, int) else None, now)
+        if headers.get(IDLE_HEADER):
+            self.resting[channel] = True
+        if mark:
+            self.marks[channel] = self.marks.get(channel, 0) + 1
+
+    def rests(self, now: Monotonic) -> bool:
+        """Whether every channel that has not ended is idle."""
+        live = [c for c in self.greatest if c not in self.ended]
+        return bool(live) and all(self._silent(c, now) for c in live)
 
     def advance(self, now: Monotonic) -> int | None:
         """Moves the watermark as far as the channels allow now, and returns it. None: no time yet."""
@@ -83,6 +131,8 @@ class EventClock:
             self.watermark = time
 
     def _silent(self, channel: ChannelName, now: Monotonic) -> bool:
+        if self.resting.get(channel):
+            return True
         return self.idle is not None and now - self.active.get(channel, now) >= self.idle
 
     def next_silence(self, now: Monotonic) -> Monotonic | None:
@@ -99,6 +149,8 @@ class EventClock:
     def image(self) -> dict[ChannelName, int]:
         """What must be logged."""
         found = {c: t for c, t in self.greatest.items() if t is not None}
+        found.update((ChannelName(_IDLE + c), int(rests)) for c, rests in self.resting.items())
+        found.update((marks_key(c), count) for c, count in self.marks.items())
         if self.watermark is not None:
             found[WATERMARK] = self.watermark
         return found
@@ -193,7 +245,7 @@ def make_timer(said: str, at: Any, after: Any, clock: Any, *, now: Wall, has_eve
     if clock == "event" and not has_event_clock:
         raise TypeError(
             f"{said}at=...) asks for the event clock, and the operator has none: "
-            "declare time = {port: column}, or say clock='wall'"
+            "give its source time=, declare time = {port: column}, or say clock='wall'"
         )
     return Timer(micros(at), clock)
 

@@ -17,12 +17,19 @@ from typing import Any, Literal, NamedTuple
 from logline.engine.sets import Member
 from logline.names import PortName, Serial, Ssn
 
-Kind = Literal["event", "end", "reopened"]
-"""What an output is: data, or a mark: the end of the stream (R11), or that the end is taken back (R11')."""
-KINDS: tuple[Kind, ...] = ("event", "end", "reopened")
+Kind = Literal["event", "end", "reopened", "watermark"]
+"""What an output is: data, or a mark: the end of the stream (R11), that the end is taken back (R11'), or that event
+time has moved and nothing else (R30)."""
+KINDS: tuple[Kind, ...] = ("event", "end", "reopened", "watermark")
 """A store may write a kind as its place in here; kinds are only ever added, at the end."""
 
 Headers = Mapping[str, str | int | float | bool | bytes | None]
+WATERMARK_HEADER = "watermark"
+"""On an event or a mark: what comes after it on the port has no earlier time, in microseconds since 1970 (R30)."""
+IDLE_HEADER = "idle"
+"""Beside it: the port is silent for now, and its receivers need not wait for it."""
+MARK_BYTES = 16
+"""What a watermark counts for back-pressure, so that those that nobody takes are bounded too (R13)."""
 
 
 class Output(NamedTuple):
@@ -62,7 +69,8 @@ class Position(NamedTuple):
     ssn: Ssn = Ssn(0)
     total: int = 0
     marks: int = 0
-    """How many of what was taken are marks: the end, that it was taken back, the next end, and so on."""
+    """How many of what was taken are ends and their taking back: an end, that it was taken back, the next end, and so
+    on. A watermark does not count."""
 
     @property
     def ended(self) -> bool:

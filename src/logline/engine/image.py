@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from logline.engine.clock import SHOWN, marks_key, port_marks_key
 from logline.engine.events import Head, Position
 from logline.engine.history import Segment
 from logline.engine.merging import replacing
@@ -57,7 +58,8 @@ class Image:
     reads: dict[PartitionName, Progress] = field(default_factory=dict)
     segments: dict[int, Segment] = field(default_factory=dict)
     marks: int = 0
-    """How many marks each port has: the end, that it was taken back, the next end, and so on (R11, R11')."""
+    """How many marks each port has: the end, that it was taken back, the next end, and so on (R11, R11'). Watermarks
+    do not count."""
     left: bool = False
 
     @property
@@ -69,6 +71,20 @@ class Image:
         """The port's head; a port that has put out nothing has one too."""
         found = self.heads.get(port)
         return found if found is not None else self.heads.setdefault(port, Head())
+
+    @property
+    def port_time(self) -> int | None:
+        """How far event time is, as the ports have said it; None if they have none (R30)."""
+        return self.clock.get(SHOWN)
+
+    def put_out(self, port: PortName) -> int:
+        """How many events the port has put out; marks are none."""
+        return self.head(port).last - self.marks - self.clock.get(port_marks_key(port), 0)
+
+    def taken(self, channel: ChannelName) -> int:
+        """How many events were taken of the channel; marks are none."""
+        at = self.positions.get(channel, Position())
+        return at.ssn - at.marks - self.clock.get(marks_key(channel), 0)
 
     @property
     def unsettled_errors(self) -> int:

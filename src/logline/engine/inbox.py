@@ -125,10 +125,11 @@ class Inbox:
             while events and len(run) < most:
                 last = events.popleft()
                 channel.nbytes -= last.nbytes
-                marks += last.kind != "event"
+                if last.kind != "event":
+                    self.marked = True
+                    marks += last.kind != "watermark"
                 run.append((name, last))
             if last is not None:
-                self.marked = self.marked or marks != channel.position.marks
                 channel.position = positions[name] = Position(last.ssn, last.total, marks)
             if len(run) >= most:
                 break

@@ -24,6 +24,7 @@ from logline.engine.image import Image, Needs
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.outbox import Outbox
 from logline.engine.policy import Asked, Policy
+from logline.engine.port_time import PortTime
 from logline.engine.results import Failure
 from logline.engine.retention import Retention
 from logline.engine.spec import InstanceSpec, again_channel
@@ -47,6 +48,8 @@ class Machine(ABC):
         self.incarnation = Incarnation(0)
         self.outbox = Outbox(spec, needed)
         self.retention = Retention(spec)
+        self.port_time = PortTime(spec.timed_out) if spec.timed_out else None
+        """What the ports say of event time, if they do (R30)."""
         self.commits = Commits(spec.limits)
         self.stopping = False
         self.draining = False
@@ -148,6 +151,8 @@ class Machine(ABC):
         self.incarnation, image = stimulus.claim
         self.commits.restore(image)
         self.outbox.restore(image)
+        if self.port_time is not None:
+            self.port_time.restore(image.clock)
         self.retention.restore(image)
         return image
 
@@ -249,8 +254,14 @@ class Machine(ABC):
         elif when is not None:
             self._wake(when)
 
+    def _shows_time(self, step: Step) -> bool:
+        """Whether ports may say how far time is: nothing comes after an end but that it is taken back."""
+        return step.ended or not self.end_given
+
     def _send(self) -> None:
         step = self.commits.send()
+        if self.port_time is not None and self._shows_time(step):
+            self.port_time.show(step, self.outbox)
         self.retention.record(step, self.moment.wall)
         self._actions += self.policy.log(step)
 

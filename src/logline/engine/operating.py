@@ -80,6 +80,7 @@ class OperatorMachine(Machine):
 
     def _on_rebuilt(self, stimulus: on.Rebuilt) -> None:
         self.phase = "running"
+        self._take_time(stimulus.intake)
         self.intake.wait_for(stimulus.intake)
         self.generation.rebuilt()
         for serial, failure in stimulus.intake.failed:
@@ -110,6 +111,7 @@ class OperatorMachine(Machine):
         intake, sets = stimulus.intake, self.generation.sets
         _, positions = self.intake.taken()
         self.sealing.take_in(intake, positions)
+        self._take_time(intake)
         self.intake.wait_for(intake)
         sets.add_run(intake.alone)
         for serial, cause in intake.due:
@@ -120,12 +122,24 @@ class OperatorMachine(Machine):
 
     def _on_applied(self, stimulus: on.Applied) -> None:
         run, positions = self.intake.taken()
+        if stimulus.intake is not None:
+            self.sealing.step.clock.update(stimulus.intake.clock)
+            self.intake.wait_for(stimulus.intake)
+            self._take_time(stimulus.intake)
         self.sealing.apply(run, positions, stimulus.first, stimulus.made)
         self.sealing.take_alone(stimulus.rest)
         self.generation.sets.add_run(stimulus.rest)
         if stimulus.failure is not None:
             (tried,) = self.generation.sets.start(1)
             self.generation.failed(tried.serial, stimulus.failure, self.now)
+
+    def _take_time(self, intake: on.Intake) -> None:
+        """What the phases know of event time (R30)."""
+        time = self.port_time
+        if time is not None:
+            for serial, earliest in intake.holds:
+                time.hold(serial, earliest)
+            time.passes(intake.passed, rests=intake.idle)
 
     # ---- generation and calls (Algorithms 3 and 4; R9) ------------------------------------------------
 
@@ -137,6 +151,8 @@ class OperatorMachine(Machine):
         """Numbers and logs the outputs of finished sets: in order, or as they come."""
         for due in self.generation.sets.finished():
             self.sealing.log(due)
+            if self.port_time is not None:
+                self.port_time.let_go(due.serial)
 
     def _on_answered(self, stimulus: on.Answered) -> None:
         # The commit that holds the answer holds the image from before `generate` too: all that is pending.
@@ -250,6 +266,14 @@ class OperatorMachine(Machine):
 
     def _seal(self) -> None:
         self.sealing.seal(self.intake.began)
+        if self.port_time is not None:
+            self.port_time.seal(waits=bool(self.generation.sets))
+
+    def _send(self) -> None:
+        # A mark of event time is numbered now, after all that is numbered: that must not come in a later commit (R2).
+        if self.port_time is not None and self.port_time.news and self.sealing.step.outputs:
+            self._seal()
+        super()._send()
 
     def _on_bases(self, stimulus: on.BasesObserved) -> None:
         self.commits.pending.forget.update(stimulus.bases)

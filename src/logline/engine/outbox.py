@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from logline.engine.events import Collection, Head, Output
+from logline.engine.events import MARK_BYTES, Collection, Head, Headers, Output
 from logline.engine.image import Image, Needs, Taken
 from logline.engine.policy import Asked
 from logline.engine.results import Produced
@@ -26,7 +26,7 @@ class Outbox:
         self._needed = needed
         self.heads: dict[PortName, Head] = {}
         self.marks = 0
-        """How many marks each port has."""
+        """How many marks each port has; watermarks do not count."""
         self.durable: dict[PortName, Ssn] = {}
         """The last SSN of each port that is committed; the heads run ahead of it."""
         self.taken: dict[ChannelName, int] = {}
@@ -76,6 +76,13 @@ class Outbox:
             self.heads[port].last = Ssn(self.heads[port].last + 1)
         heads = [(port, self.heads[port]) for port in self._receivers]
         return [Output(port, head.last, None, 0, 0, head.total, Serial(0), "end") for port, head in heads]
+
+    def watermark(self, port: PortName, headers: Headers) -> Output:
+        """A mark that says how far event time is, where no event does (R30)."""
+        head = self.heads[port]
+        head.last = ssn = Ssn(head.last + 1)
+        head.total = total = head.total + MARK_BYTES
+        return Output(port, ssn, None, 0, MARK_BYTES, total, Serial(0), "watermark", None, headers)
 
     def committed(self, step: Step) -> Iterable[PortName]:
         """What the step put out is durable; returns the ports that have grown."""

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from logline.engine.clock import EventClock, Timers, make_timer, same_timer
+from logline.engine.clock import Timers, make_timer, same_timer
 from logline.engine.codec import check_inset, check_note
-from logline.engine.events import Kind, Output
+from logline.engine.event_time import EventTime
+from logline.engine.events import Output
 from logline.engine.image import Image
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.phase_context import PhaseContext, Services
@@ -47,8 +48,8 @@ class Phases:
         self.op = op
         self.services = services
         self.channels: dict[ChannelName, Channel] = {c.name: c for c in (*spec.inputs, *spec.closed)}
-        timed = [c.name for c in spec.inputs if c.port in op.time]
-        self.clock = EventClock(timed, lateness=lateness, idle=idle) if op.time else None
+        self.time = EventTime.of(spec, op, services.greatest_time, lateness=lateness, idle=idle)
+        self.clock = None if self.time is None else self.time.clock
         self.timers = Timers()
         self.state: Any = None
         self.moment = Moment(Monotonic(0), Wall(0))
@@ -59,14 +60,13 @@ class Phases:
         self._encoded: bytes | None = None
         self._ctx = PhaseContext(self, services)
         self._strict = spec.on_error == "stop"
-        self._logged_clock: dict[ChannelName, int] = {}
 
     def rewire(self, spec: InstanceSpec) -> None:
         """Channels have come or gone. One that has come counts for the event clock from now on."""
         self.spec = spec
         self.channels = {c.name: c for c in (*spec.inputs, *spec.closed)}
-        if self.clock is not None:
-            self.clock.rewire([c.name for c in spec.inputs if c.port in self.op.time], self.moment.monotonic)
+        if self.time is not None:
+            self.time.rewire(spec, self.moment.monotonic)
 
     # ---- recovery -------------------------------------------------------------------------------------
 
@@ -82,9 +82,8 @@ class Phases:
                 self.state = self.services.decode_state(image.state)
                 self._encoded = image.state
         self.ended = {c for c, p in image.positions.items() if p.ended}
-        if self.clock is not None:
-            self.clock.restore(image.clock, self.ended, moment.monotonic)
-            self._logged_clock = dict(image.clock)
+        if self.time is not None:
+            self.time.restore(image, self.ended, intake, moment.monotonic)
         for inset, timer in image.timers.items():
             self.timers.set(inset, timer, moment)
         self.op.open(self._ctx)
@@ -105,6 +104,8 @@ class Phases:
                 elif not self._update(serial, known, self._event(member.channel, output), member.note, intake):
                     break
         self._note_waits(intake)
+        if self.time is not None:
+            self.time.report(intake, moment.monotonic, waits=self._waits)
         # Whoever takes in the last end makes the rest due in the same step. But a connection may have been replaced
         # since by one that is at its end (R14): then that is still to be done.
         intake.rest = bool(self._open) and self._all_ended and not image.ended
@@ -122,31 +123,45 @@ class Phases:
         intake = Intake()
         stateless = self.spec.stateless
         for channel, output in events:
+            failed = False
             if output.kind != "event":
-                self._take_in_mark(channel, output.kind, intake)
+                self._take_in_mark(channel, output, intake)
             elif stateless:
-                self._take_in_alone(channel, output, intake.alone)
+                self._take_in_alone(channel, output, intake.alone, intake)
             else:
-                self._take_in_one(channel, self._event(channel, output), intake)
+                failed = not self._take_in_one(channel, self._event(channel, output), intake)
+            if self.time is not None and self.time.see(channel, output, moment.monotonic, failed=failed):
+                self._move_clock(intake)
         self._report(intake)
         return intake
 
     def applied(
         self, events: Sequence[tuple[ChannelName, Output]], count: int
-    ) -> tuple[Serial, dict[Serial, Member]]:
-        """So many of a run of events are taken in and generated. Returns the set of the first one, and takes the rest
-        in as sets that are due."""
+    ) -> tuple[Serial, dict[Serial, Member], Intake | None]:
+        """So many of a run of events are taken in and generated. Returns the set of the first one, takes the rest in
+        as sets that are due, and says what the event clock has seen, if there is one."""
         first = Serial(self._serial + 1)
         self._serial = Serial(self._serial + count)
         rest: dict[Serial, Member] = {}
+        intake = None if self.time is None else Intake()
         for channel, output in events[count:]:
-            self._take_in_alone(channel, output, rest)
-        return first, rest
+            self._take_in_alone(channel, output, rest, intake)
+        if self.time is None or intake is None:
+            return first, rest, None
+        for channel, output in events:
+            if self.time.see(channel, output, self.moment.monotonic):
+                self._move_clock(intake)
+        self._report(intake)
+        return first, rest, intake
 
-    def _take_in_alone(self, channel: ChannelName, output: Output, alone: dict[Serial, Member]) -> None:
-        self._serial = serial = Serial(self._serial + 1)
+    def _take_in_alone(
+        self, channel: ChannelName, output: Output, alone: dict[Serial, Member], intake: Intake | None
+    ) -> None:
+        serial = self._new_serial()
         alone[serial] = member = Member(channel, output.ssn)
-        self.sets[serial] = SetState(None, output.payload, [member], output)
+        self.sets[serial] = SetState(None, output.payload, [member], came=output)
+        if self.time is not None and intake is not None:
+            self.time.opened(serial, None, intake)
 
     def look_at_clocks(self, moment: Moment, *, flush: bool = False) -> Intake:
         """Timers whose time has come or whose span is over, and channels that have fallen silent. To `flush` is to
@@ -163,10 +178,10 @@ class Phases:
         self._report(intake)
         return intake
 
-    def _take_in_one(self, channel: ChannelName, event: Event, intake: Intake) -> None:
+    def _take_in_one(self, channel: ChannelName, event: Event, intake: Intake) -> bool:
         pairs = self._assign(channel, event, intake)
         if pairs is None:
-            return
+            return False
         for inset, note in pairs:
             serial = self._open.get(inset)
             if serial is None:  # also when a set of this id is due or done: that one is closed (R7)
@@ -178,13 +193,9 @@ class Phases:
             if self._update(serial, known, event, note, intake) and self._is_ready(serial, known, intake):
                 self._make_due(inset, "ready", intake)
         self._fire(intake)
-        if self.clock is not None and event.port in self.op.time:
-            self.clock.saw(
-                channel, self.services.greatest_time(PortName(event.port), event.batch), self.moment.monotonic
-            )
-            self._move_clock(intake)
         if not self._strict:
             self._note_state(intake)  # so that a failing assign can be undone alone
+        return True
 
     def _assign(self, channel: ChannelName, event: Event, intake: Intake) -> Iterable[tuple[InsetId, Any]] | None:
         try:
@@ -200,10 +211,10 @@ class Phases:
             if self.op.State is not None:
                 known = self._encoded
                 self.state = self.op.State() if known is None else self.services.decode_state(known)
-            self._serial = serial = Serial(self._serial + 1)
+            serial = self._new_serial()
             member = Member(channel, event.ssn)
             self.sets[serial] = SetState(unassigned_id(member), None, [member])
-            intake.opened.append((serial, unassigned_id(member)))
+            self._opened(serial, unassigned_id(member), intake)
             intake.members.append((serial, member))
             intake.failed.append((serial, failure_of(error)))
             return None
@@ -230,11 +241,20 @@ class Phases:
         )
 
     def _open_set(self, inset: InsetId, intake: Intake) -> Serial:
-        self._serial = serial = Serial(self._serial + 1)
+        serial = self._new_serial()
         self._open[inset] = serial
         self.sets[serial] = SetState(inset)
-        intake.opened.append((serial, inset))
+        self._opened(serial, inset, intake)
         return serial
+
+    def _new_serial(self) -> Serial:
+        self._serial = Serial(self._serial + 1)
+        return self._serial
+
+    def _opened(self, serial: Serial, inset: InsetId, intake: Intake) -> None:
+        intake.opened.append((serial, inset))
+        if self.time is not None:
+            self.time.opened(serial, inset, intake)
 
     def _update(self, serial: Serial, known: SetState, event: Event, note: Any, intake: Intake) -> bool:
         inset = known.name()
@@ -291,11 +311,11 @@ class Phases:
             intake.timers[inset] = None
             self._make_due(inset, "fired", intake)
 
-    def _take_in_mark(self, channel: ChannelName, kind: Kind, intake: Intake) -> None:
-        """The end of a channel, or that it is taken back (R11, R11')."""
-        if kind == "end":
+    def _take_in_mark(self, channel: ChannelName, mark: Output, intake: Intake) -> None:
+        """The end of a channel, or that it is taken back (R11, R11'). A watermark is for the clock alone."""
+        if mark.kind == "end":
             self._end(channel, intake)
-        else:
+        elif mark.kind == "reopened":
             self.ended.discard(channel)
             if self.clock is not None:
                 self.clock.ended.discard(channel)
@@ -350,10 +370,8 @@ class Phases:
 
     def _report(self, intake: Intake) -> None:
         self._note_state(intake)
-        if self.clock is not None:
-            logged = self.clock.image()
-            if logged != self._logged_clock:
-                intake.clock = self._logged_clock = logged
+        if self.time is not None:
+            self.time.report(intake, self.moment.monotonic, waits=self._waits)
         self._note_waits(intake)
 
     def _note_state(self, intake: Intake) -> None:
@@ -369,6 +387,10 @@ class Phases:
             except StateError as error:
                 raise UserError(failure_of(error)) from error
             self._encoded = intake.state = encoded
+
+    @property
+    def _waits(self) -> bool:
+        return self.timers.first_span() is not None or self.timers.first_wall() is not None
 
     def _note_waits(self, intake: Intake) -> None:
         silence = None if self.clock is None else self.clock.next_silence(self.moment.monotonic)

@@ -26,7 +26,9 @@ from logline.engine.machine import Machine
 from logline.engine.moments import Monotonic
 from logline.engine.policy import Asked, Policy
 from logline.engine.progress import Progress
+from logline.engine.source_time import SourceTime
 from logline.engine.spec import InstanceSpec
+from logline.engine.step import Step
 from logline.names import OUT, PartitionName, Serial, Ssn
 
 REMEMBERED = 1 << 16
@@ -73,6 +75,7 @@ class SourceMachine(Machine):
         self._staged: list[tuple[Ssn, int]] = []
         """SSN and total of the rows staged and not revealed."""
         self._staged_offset: bytes | None = None
+        self._time = None if self.port_time is None else SourceTime(spec, self.port_time)
         self._handlers.update({on.ReadGot: self._on_read, on.Confirmed: self._on_confirmed})
 
     # ---- recovery (Algorithm 6) -----------------------------------------------------------------------
@@ -85,6 +88,8 @@ class SourceMachine(Machine):
                 # Step 3.b: the effect is whole and not all of it is shown
                 self._staging = name
                 self._staged = self._remaining(known.progress)
+        if self._time is not None:
+            self._time.restore(image, self.now)
         self.phase = "running"
 
     def _remaining(self, progress: Progress) -> list[tuple[Ssn, int]]:
@@ -110,10 +115,23 @@ class SourceMachine(Machine):
         self._reveal()
         if not self.draining and not self.outbox.blocked():
             self._read()
+        if self._time is not None:
+            self._move_time(self._time)
         if self._finished() and not self.end_given and not self.spec.stays_open:
             self._give_end()
         elif self._must_hand_over():
             self.stopping = self.handing = True
+
+    def _move_time(self, time: SourceTime) -> None:
+        """R30. A partition has nothing for now if a read is under way, or the last one has found nothing."""
+        ended = [name for name, known in self.partitions.items() if known.progress.ended]
+        waiting = [name for name, known in self.partitions.items() if known.reading or known.idle]
+        look_at = time.advance(ended, waiting, self.commits.pending, self.now)
+        if look_at is not None:
+            self._wake(look_at)
+
+    def _shows_time(self, step: Step) -> bool:
+        return super()._shows_time(step) and not self._staged  # whose numbers are taken
 
     def _must_hand_over(self) -> bool:
         """Whether there is more to read, and none of it here. One that drains stays: nobody is to read on."""
@@ -185,7 +203,7 @@ class SourceMachine(Machine):
         known.opened = False
         known.tries += 1
         if not self.spec.replayable and known.progress.status != "complete":
-            self._unstage()
+            self._unstage(stimulus.partition)
         if not stimulus.failure.retryable or known.tries >= self.spec.retry.attempts:
             self._halt(stimulus.failure)
             return
@@ -204,6 +222,8 @@ class SourceMachine(Machine):
         for item in stimulus.items:
             for produced in item.outputs:
                 outputs.append(put(produced, Serial(0)))
+            if self._time is not None:
+                self._time.read(stimulus.partition, item.time, self.now)
         if stimulus.items:
             progress = progress._replace(offset=stimulus.items[-1].offset)
         if ended:
@@ -229,6 +249,8 @@ class SourceMachine(Machine):
                 self._staged.append((last, total))
                 row = Output(OUT, last, produced.payload, produced.rows, produced.nbytes, total, Serial(0))
                 self.commits.pending.reads.staged.append(row)
+            if self._time is not None:
+                self._time.stage(stimulus.partition, item.time, self.commits.pending)
         if stimulus.then != "more":  # the read action is over: its effect is whole
             progress = progress._replace(
                 status="complete" if self._staged else "done",
@@ -243,8 +265,10 @@ class SourceMachine(Machine):
         if progress != known.progress:
             self._progress(stimulus.partition, progress)
 
-    def _unstage(self) -> None:
+    def _unstage(self, partition: PartitionName) -> None:
         """The read failed half way: what was staged is overwritten by the next try."""
+        if self._time is not None:
+            self._time.unstage(partition)
         self._staged = []
         self._staged_offset = None
         self.commits.pending.reads.staged = []
@@ -266,6 +290,8 @@ class SourceMachine(Machine):
         if not self._staged:
             self._progress(name, progress._replace(status="done"))
             self._staging = None
+            if self._time is not None:
+                self._time.shown(name, self.now)
 
     def _flying_reads(self, name: PartitionName) -> bool:
         flying = self.commits.flying
@@ -280,6 +306,8 @@ class SourceMachine(Machine):
                 continue  # delivered again
             for produced in item.outputs:
                 self.commits.pending.outputs.append(self.outbox.put(produced, Serial(0)))
+            if self._time is not None:
+                self._time.read(stimulus.partition, item.time, self.now)
             progress = progress._replace(unconfirmed=(*progress.unconfirmed, item.offset))
         if ended:
             progress = progress._replace(ended=True, status="complete")

@@ -102,6 +102,13 @@ class InstanceSpec:
     """With `until_now`: whether the stream ends then. Otherwise it stays open for the next run."""
     grows: bool = True
     """Whether a partition that was read to its end may have more later."""
+    timed_in: frozenset[ChannelName] = frozenset()
+    """Channels whose sender says how far its event time is (R30)."""
+    timed_out: frozenset[PortName] = frozenset()
+    """Ports that say it to their receivers."""
+    lateness: int = 0
+    idle: int | None = None
+    """Of a source with event time, in microseconds: how late a row may be, and how long a partition may be silent."""
     stateless: bool = False
     plain: bool = False
     """Whether runs of events may be generated as they are taken in (`do.Apply`)."""

@@ -77,6 +77,12 @@ class Intake:
     """The time of the first timer that was set for a time of the wall clock."""
     rest: bool = False
     """After a recovery: whether sets are open though every input has ended."""
+    holds: list[tuple[Serial, int | None]] = field(default_factory=list)
+    """Where time is passed on (R30): the earliest time that may come of these sets; None if nobody knows."""
+    passed: int | None = None
+    """And what the operator passes on of its watermark."""
+    idle: bool = False
+    """And whether all its inputs are idle, and nothing waits for the wall clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,8 @@ class Applied(Stimulus):
     """Where one failed, or a stop came: the sets from there on, which are due like others."""
     failure: Failure | None = None
     """How the first of the rest failed; None if a stop came."""
+    intake: Intake | None = None
+    """What the event clock has seen meanwhile, of an operator that has one; nothing else of it is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +113,7 @@ class Rebuilt(Stimulus):
     """All open sets are whole again."""
 
     intake: Intake
-    """Only `failed`, `wait_until`, `timer_at` and `rest` are used."""
+    """Only `failed`, what is waited for and what is known of event time are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +200,8 @@ class ReadItem(NamedTuple):
 
     outputs: tuple[Produced, ...]
     offset: bytes
+    time: int | None = None
+    """The greatest event time in it, where the source declares one (R30)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
 from logline.errors import a_kind
+from logline.graph.operator import Duration
 
 Guarantee = Literal["positioned", "guarded", "named", "at_least_once"]
 
@@ -55,6 +57,13 @@ class Source(ABC):
     """Whether each partition comes to a task of its own, where the engine has tasks: it shares them with nobody."""
     on_driver: bool = False
     """Whether it must live in the driver's process, since it needs what only the driver has: a Spark session."""
+    time: str | None = None
+    """The column of the event time, a timestamp or a date. Its port then says how far time is (R30). The options
+    `time=`, `lateness=` and `idle=` of `Pipeline.source` take the place of these three."""
+    lateness: Duration = timedelta(0)
+    """How far behind the greatest time of its partition a row may be, and still be in time."""
+    idle: Duration | None = None
+    """How long a partition may have nothing to read, and still be waited for; None: for ever."""
 
     def partitions(self) -> Sequence[str]:
         """The names of the parts that can be read independently. They must stay the same: the log keeps how far each

@@ -85,6 +85,11 @@ class NodeOptions:
     """Output column -> input column, as declared; None: as the operator knows."""
     within: timedelta = timedelta(milliseconds=100)
     """Sources: how long records are gathered for one event."""
+    time: str | None = None
+    """Sources: the column of the event time; None if it has none."""
+    lateness: timedelta = timedelta(0)
+    idle: timedelta | None = None
+    """Sources: how late a row may be, and how long a partition may be silent and still be waited for."""
 
 
 @dataclass(frozen=True, slots=True)

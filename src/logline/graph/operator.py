@@ -199,7 +199,8 @@ class Context(ABC, Generic[S]):
     cause: Cause
     """Why `generate` runs: the set is `ready`, was `fired`, or its input has come to its `end`."""
     watermark: datetime | None
-    """How far event time has come; None for an operator without a time column, and before the first time."""
+    """How far event time has come. None for an operator whose inputs have none and that declares no time column, and
+    before the first time."""
 
     @abstractmethod
     def now(self) -> datetime:
@@ -297,6 +298,9 @@ class Operator(Generic[A, S]):
     """Output column -> the input column that it depends on, and on nothing else."""
     lateness: Duration = timedelta(0)
     idle: Duration | None = None
+    untimed: ClassVar[tuple[str, ...]] = ()
+    """Output ports whose rows may be before the watermark, beside `errors`: those of late rows, say. They pass no
+    event time on."""
     on_driver: ClassVar[bool] = False
     """Whether it must live in the driver's process, since it needs what only the driver has: a Spark session."""
     reuses_memory: ClassVar[bool] = True
@@ -325,6 +329,20 @@ class Operator(Generic[A, S]):
         """What gives open input sets their meaning: the size of a window, say. The log keeps it as text, and while
         sets are open a run with another one is refused (R14): `update` would rebuild them as something else."""
         return {}
+
+    def passes(self, watermark: datetime) -> datetime | None:
+        """How far the event time of the outputs is when that of the inputs is at `watermark`: nothing that follows
+        from rows at or after the watermark is before it. The same time by default; None, always, if the outputs have
+        no event time. Must be pure, and never go back.
+
+        Rows that wait in an input set need no care: the engine holds the outputs' time back until they are out.
+        """
+        return watermark
+
+    def earliest(self, inset: InsetId) -> datetime | None:
+        """The earliest event time that can come of this input set, if its id tells: the start of a window. By default
+        None: the engine takes what was passed on when the set was opened. Must be pure."""
+        return None
 
     def open(self, ctx: Context[S]) -> None:
         """Called once per life, before any event. Make clients here: what `__init__` makes is sent to a worker."""

@@ -48,6 +48,13 @@ class Options(TypedDict, total=False):
 class SourceOptions(Options, total=False):
     """The options that a source takes, beside its `rows` and `within`."""
 
+    time: str
+    """The column of the event time: what follows knows how far time is."""
+    lateness: Duration
+    """How far behind the greatest time of its partition a row may be, and still be in time."""
+    idle: Duration
+    """After how long without anything to read a partition is not waited for any more."""
+
 
 class OperatorOptions(Options, total=False):
     """The options that an operator with inputs takes."""
@@ -223,6 +230,19 @@ def _depends(value: Any) -> dict[str, str]:
     return dict(value)
 
 
+def _column(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise OptionError(f"{value!r} is no column: give the name of the column that holds the event time")
+    return value
+
+
+def _idle(value: Any) -> timedelta:
+    span = duration(value)
+    if not span:
+        raise OptionError("a partition that is idle at once is never waited for: give a time, or leave it out")
+    return span
+
+
 _CHECKS = {
     "policy": _policy,
     "deterministic": _flag,
@@ -239,6 +259,9 @@ _CHECKS = {
     "depends": _depends,
     "rows": _count,
     "within": duration,
+    "time": _column,
+    "lateness": duration,
+    "idle": _idle,
 }
 _NOT_YET: Mapping[str, Callable[[Any], None]] = {"replicas": _replicas}
 """Options to come. No kind lists them, so that no editor offers them; whoever knows of them is told."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 
+from logline.graph.event_time import where_from
 from logline.graph.evolve import Changes
 from logline.graph.groups import Grouping, group
 from logline.graph.model import Graph
@@ -25,6 +26,8 @@ class Report:
     warnings: tuple[str, ...] = ()
     changes: Changes | None = None
     """Against the log; None if no log was given, or if it is fresh."""
+    event_time: Mapping[str, str] = field(default_factory=dict)
+    """Operator -> where its event time comes from; without those that have none."""
     slots: str = ""
     """How many processes it wants at once, and how many there is room for."""
 
@@ -41,6 +44,8 @@ class Report:
             "slots": [self.slots] if self.slots else [],
             "warnings": list(self.warnings),
         }
+        if self.event_time:
+            sections["event time"] = [f"{name}: {text}" for name, text in self.event_time.items()]
         if self.changes is not None:
             sections["changed, accepted"] = self.changes.accepted
             sections["changed, refused"] = self.changes.refused
@@ -84,6 +89,7 @@ def report(graph: Graph, changes: Changes | None = None, slots: int | None = Non
         grouping.all,
         tuple(_warnings(graph)),
         changes,
+        where_from(graph),
         _slots(graph, grouping, slots, spare),
     )
 

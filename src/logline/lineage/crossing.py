@@ -134,6 +134,9 @@ class Receiver:
             base = self.reader.base(port)
             if base > 1:
                 (first,) = self.reader.headers(port, [base])
+                while first is not None and first.kind == "watermark":  # which no set has made
+                    base = Ssn(base + 1)
+                    (first,) = self.reader.headers(port, [base])
                 found.append(float("inf") if first is None or first.mark else first.serial)
         return found
 

@@ -191,7 +191,7 @@ def about_source(view: LogView, port: Port, target: Target, where: str, found: i
     reader = view.reader(port[0])
     image = reader.image()
     stored = [event[2] for event in view.events(port_text(port))]
-    last = image.head(port[1]).last - image.marks
+    last = image.put_out(port[1])
     name = port_text(port)
     if len(stored) < last:
         holds = f"holds {_span(stored)} of {name}:1..{last}" if stored else f"has none of {name}:1..{last} any more"

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from logline.engine.clock import port_marks_key
 from logline.engine.history import Finished
 from logline.errors import BadName, LogError
 from logline.graph.instances import Channel, expand
@@ -143,7 +144,9 @@ class LogView:
                 instance, port = self.port(text)
                 reader = self.reader(instance)
                 stored = reader.stored(port)
-                several = reader.image().marks > 1  # a stream that was never reopened has one, and it is the last
+                image = reader.image()
+                # A stream that was never reopened has one, and it is the last. Watermarks may be anywhere.
+                several = image.marks > 1 or port_marks_key(port) in image.clock
                 marks = _marks(reader, port, stored if several else stored[-1:])
                 found |= {(instance, port, ssn): None for ssn in stored if ssn not in marks}
             else:
@@ -163,7 +166,8 @@ class LogView:
         marks = _marks(reader, wanted.port, asked)
         if len(marks) == len(asked):
             raise LogError(
-                f"{text!r} is the end of a stream, or says that the end was taken back: no event of records"
+                f"{text!r} is the end of a stream, says that the end was taken back, or how far event time is: no "
+                "event of records"
             )
         return [(wanted.called, wanted.port, ssn) for ssn in asked if ssn not in marks]
 

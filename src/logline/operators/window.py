@@ -65,6 +65,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
     """One output event per window: its bounds, the group's columns, the aggregates."""
 
     reuses_memory = False
+    untimed = (_LATE,)
 
     def __init__(self, window: Tumbling | Sliding, aggregates: Reduction[Any]) -> None:
         self.window = window
@@ -95,6 +96,15 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         moved = {"offset": window.offset} if window.offset else {}
         zoned = {"zone": window.zone} if window.zone else {}
         return {"size": window.size, "on": window.on, **moved, **zoned}
+
+    def passes(self, watermark: datetime) -> datetime:
+        """The start of the earliest window that is not closed: what comes out carries the start of its window."""
+        axis = self._axis(pa.timestamp("us", "UTC"))
+        (pane,) = axis.panes(pa.array([axis.tick(watermark)], pa.int64()))
+        return next((start for start in map(axis.instant, axis.windows(pane))), watermark)
+
+    def earliest(self, inset: InsetId) -> datetime | None:
+        return inset if isinstance(inset, datetime) else None
 
     def assign(self, event: Event, ctx: Context[None]) -> Mapping[InsetId, Any]:
         _, axis, ticks, panes = self._times(event.batch)

@@ -8,6 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
+from logline.engine.clock import marks_key
+from logline.engine.codec import watermark_instant
 from logline.engine.error_resolution import on_their_way
 from logline.engine.events import Position
 from logline.engine.spec import InstanceSpec, write_port
@@ -63,6 +65,8 @@ class OperatorStatus:
     """Rows of the events in generation, where each row has a call of its own (`map_rows`)."""
     rows_answered: int = 0
     """How many of these rows have their answer."""
+    watermark: str = ""
+    """How far event time is on its output ports, in UTC; empty if they have none, and before the first time."""
     waits: str = ""
     """What a drain or a stop waits for here; empty if there is nothing, and while the run goes on."""
     pid: int | None = None
@@ -141,7 +145,7 @@ class Status:
     def table(self) -> pa.Table:
         """The numbers as a table, one row per operator."""
         columns = ["taken", "out", "lag", "open_sets", "in_flight", "rows_answered", "rows", "written", "pending"]
-        columns += ["restarts", "errors", "errors_retried", "late", "host"]
+        columns += ["restarts", "errors", "errors_retried", "late", "watermark", "host"]
         data: dict[str, object] = {"operator": list(self.operators)}
         data |= {c: [getattr(o, c) for o in self.operators.values()] for c in columns}
         data["pid"] = pa.array([o.pid for o in self.operators.values()], pa.int64())
@@ -167,6 +171,7 @@ def remarks(operators: Mapping[str, OperatorStatus]) -> list[str]:
     for name, one in operators.items():
         if len(one.targets) > 1:
             found += [f"{name}.{t}: {s.written:,} written, {s.pending:,} pending" for t, s in one.targets.items()]
+    found += [f"{name}: event time is {one.watermark}" for name, one in operators.items() if one.watermark]
     found += [f"{name}: {_late(name, one)}" for name, one in operators.items() if one.late]
     found += [
         f"{name}: {_counted(one.errors_retried, 'error')} being retried"
@@ -174,6 +179,15 @@ def remarks(operators: Mapping[str, OperatorStatus]) -> list[str]:
         if one.errors_retried
     ]
     return found + [f"{name} waits: {one.waits}" for name, one in operators.items() if one.waits]
+
+
+def shown_time(watermark: int | None) -> str:
+    """A watermark for people.
+
+    >>> shown_time(1_704_070_800_000_000)
+    '2024-01-01 01:00:00+00:00'
+    """
+    return "" if watermark is None else str(watermark_instant(watermark))
 
 
 def _late(name: str, one: OperatorStatus) -> str:
@@ -187,13 +201,19 @@ def _late(name: str, one: OperatorStatus) -> str:
     return f"{_counted(one.late, 'event')} on {name}.{LATE}" + (f" (in this run {rows})" if rows else "")
 
 
-def lag_behind(store: Store, channels: Iterable[Channel], positions: Mapping[ChannelName, Position]) -> int:
+def lag_behind(
+    store: Store,
+    channels: Iterable[Channel],
+    positions: Mapping[ChannelName, Position],
+    clock: Mapping[ChannelName, int] | None = None,
+) -> int:
     """Events that the senders of these channels have logged and that were not taken. Marks are no events: nobody has
-    to work on an end."""
+    to work on an end. `clock`: as it is logged; it counts the watermarks that were taken."""
     lag = 0
     for channel in channels:
         at = positions.get(channel.name, Position())
-        lag += max(store.read(channel.sender).put_out(channel.out) - (at.ssn - at.marks), 0)
+        taken = at.ssn - at.marks - (clock or {}).get(marks_key(channel.name), 0)
+        lag += max(store.read(channel.sender).put_out(channel.out) - taken, 0)
     return lag
 
 
@@ -204,8 +224,7 @@ def _counted(count: int, what: str) -> str:
 def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> OperatorStatus:
     """What the log says of an instance that has no life, added to what `live` holds."""
     image = store.read(spec.name).image()
-    positions = [image.positions.get(channel.name, Position()) for channel in spec.inputs]
-    last = {port: image.head(port).last - image.marks for port in spec.ports}
+    last = {port: image.put_out(port) for port in spec.ports}
     # Most instances have no errors, and some have many members.
     retried = on_their_way(image, spec.name) if image.unsettled_errors else set()
     targets = {}
@@ -215,9 +234,10 @@ def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> Ope
         targets[str(target)] = TargetStatus(done, max(image.head(write_port(target)).last - done, 0))
     return replace(
         live,
-        taken=max(sum(at.ssn - at.marks for at in positions) - spec.passed, 0),
+        taken=max(sum(image.taken(channel.name) for channel in spec.inputs) - spec.passed, 0),
         out=sum(last.values()),
-        lag=lag_behind(store, spec.inputs, image.positions),
+        lag=lag_behind(store, spec.inputs, image.positions, image.clock),
+        watermark=shown_time(image.port_time),
         open_sets=sum(opened.cause != "parked" for opened in image.sets.values()),
         errors=image.unsettled_errors - len(retried),
         errors_retried=len(retried),

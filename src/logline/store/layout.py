@@ -107,7 +107,7 @@ _ERRORS: list[Table[Any]] = [FAILURES, RESOLVED, RETRYING]
 _OTHERS: list[Table[Any]] = [JOURNAL, STATE, HEADS, PINS, SETS, MEMBERS, DONE, TIMERS, ANSWERS, *_ERRORS]
 BY_NAME = {table.name: table for table in (*_OTHERS, *(plain.table for plain in PLAIN), *HISTORY)}
 """All tables."""
-POSITIONS, WRITTEN = BY_NAME["positions"], BY_NAME["written"]
+POSITIONS, WRITTEN, CLOCK = BY_NAME["positions"], BY_NAME["written"], BY_NAME["clock"]
 
 
 def answer_key(answer: Answer) -> tuple[int, int, int]:

@@ -41,6 +41,8 @@ class MemoryRows:
 
     def __init__(self) -> None:
         self._tables: dict[str, _Ordered] = {}
+        self.changes = 0
+        """Grows with every change: who has looked before knows whether to look again."""
 
     def get(self, table: Table[V], key: Key) -> V | None:
         """A row, if there is one."""
@@ -50,6 +52,7 @@ class MemoryRows:
 
     def put(self, table: Table[V], key: Key, value: V) -> None:
         """Replaces the row of this key, if there is one."""
+        self.changes += 1
         known = self._tables.get(table.name)
         if known is None:
             known = self._tables[table.name] = _Ordered()
@@ -62,12 +65,14 @@ class MemoryRows:
 
     def delete(self, table: Table[Any], key: Key) -> None:
         """Deletes the row of this key, if there is one."""
+        self.changes += 1
         known = self._tables.get(table.name)
         if known is not None and known.values.pop(key, None) is not None:
             del known.keys[bisect_left(known.keys, key)]
 
     def delete_range(self, table: Table[Any], prefix: Key = (), below: int | None = None) -> None:
         """Deletes all rows that `scan` would find."""
+        self.changes += 1
         known = self._tables.get(table.name)
         if known is not None:
             first, end = _range(known.keys, prefix, below)

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
+from logline.engine.clock import port_marks_key
 from logline.engine.events import Head, Output
 from logline.engine.history import Finished, Membership
 from logline.engine.image import Image, Needs, Taken
 from logline.engine.sets import Answer
 from logline.names import ChannelName, Incarnation, PortName, Serial, Ssn
 from logline.store import history, load, members, pins
+from logline.store.layout import CLOCK
 from logline.store.rows import Events, Rows
 
 
@@ -45,7 +47,8 @@ class RowsReader(ABC):
     def put_out(self, port: PortName) -> int:
         """How many events the port has put out; marks are none."""
         with self.look() as (rows, _):
-            return max(load.head(rows, port).last - load.journal_row(rows).marks, 0)
+            watermarks = rows.get(CLOCK, (port_marks_key(port),)) or 0
+            return max(load.head(rows, port).last - load.journal_row(rows).marks - watermarks, 0)
 
     def base(self, port: PortName) -> Ssn:
         """Where the committed head begins."""

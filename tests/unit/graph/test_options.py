@@ -29,7 +29,7 @@ TAKES: dict[Any, Any] = {
 RIGHT: dict[str, Any] = {
     "policy": "pessimistic", "deterministic": True, "group": "g1", "concurrency": 8, "ordered": False,
     "rate": "600/min", "timeout": "2s", "retry": Retry(), "on_error": "drop", "version": "7", "depends": {},
-    "accept": "at_least_once", "was": "old",
+    "accept": "at_least_once", "was": "old", "time": "date", "lateness": "5m", "idle": "1m",
 }  # fmt: skip
 """A right value for every option that something honours."""
 

@@ -135,8 +135,8 @@ class Generation:
         except USER_ERRORS as error:
             self.raised(error)
             failure = failure_of(error, self.retry_on)
-        first, rest = self.phases.applied(run, len(made))
-        return on.Applied(first, made, rest, failure)
+        first, rest, intake = self.phases.applied(run, len(made))
+        return on.Applied(first, made, rest, failure, intake)
 
     def _plain(self, made: Any) -> Iterable[Made]:
         if type(made) is GeneratorType:

@@ -12,6 +12,7 @@ from logline.engine.spec import FOREVER, InstanceSpec, Limits, Retain, RetrySpec
 from logline.errors import BadName, ConnectorError, LoglineError
 from logline.graph.connector import Sink, Source
 from logline.graph.durations import duration
+from logline.graph.event_time import timed_ports
 from logline.graph.instances import Channel, expand
 from logline.graph.lineage_paths import Enabled, Kept, enabled_ports, kept_ports
 from logline.graph.model import Graph, Node
@@ -73,7 +74,8 @@ def instances_of(
     collect: bool = True,
 ) -> dict[InstanceName, Instance]:
     """Every instance of the graph."""
-    lineage, retained, expansion = enabled_ports(graph), kept_ports(graph), expand(graph)
+    lineage, retained, expansion, timed = enabled_ports(graph), kept_ports(graph), expand(graph), timed_ports(graph)
+    senders = expansion.instances
     found: dict[InstanceName, Instance] = {}
     for instance in expansion.instances.values():
         node, inputs = graph.nodes[instance.operator], expansion.into(instance.name)
@@ -95,6 +97,8 @@ def instances_of(
             retain={port: retain(kept) for (name, port), kept in retained.items() if name == node.name},
             traced_in=frozenset(_traced_in(instance.name, (*inputs, *expansion.closed_into(instance.name)), traced)),
             traced_out=traced.outputs,
+            timed_in=frozenset(c.name for c in inputs if (senders[c.sender].operator, c.out) in timed),
+            timed_out=frozenset(port for port in node.outputs if (node.name, port) in timed),
             collect=collect,
             limits=limits or Limits(),
             until_now=until_now,
@@ -164,6 +168,8 @@ def _with_code(node: Node, spec: InstanceSpec, name: Called) -> Instance:
             destructive=source.destructive,
             in_turn=source.in_turn,
             grows=source.grows,
+            lateness=micros(node.options.lateness),
+            idle=None if node.options.idle is None else micros(node.options.idle),
         )
         return replace(instance, spec=spec, source=source)
     op = node.op

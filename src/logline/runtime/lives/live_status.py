@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from logline.engine.clock import marks_key
 from logline.engine.machine import Machine
 from logline.engine.operating import OperatorMachine
 from logline.engine.reading import SourceMachine
@@ -17,7 +18,7 @@ from logline.names import ERRORS, LATE, Ssn, TargetName
 from logline.runtime.lives.calls import SetCalls
 from logline.runtime.lives.driver import LifeDriver
 from logline.runtime.lives.life import Life
-from logline.runtime.status import OperatorStatus, TargetStatus, lag_behind, logged_status
+from logline.runtime.status import OperatorStatus, TargetStatus, lag_behind, logged_status, shown_time
 from logline.store.seam import Store
 
 SOME = 3
@@ -34,22 +35,28 @@ def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatu
     if isinstance(machine, OperatorMachine):
         positions = {name: channel.position for name, channel in machine.inbox.channels.items()}
         answered, rows = _rows(driver, machine)
+        clock = phases.clock if phases is not None else None
+        watermarks = {} if clock is None else clock.image()
+        told = sum(watermarks.get(marks_key(name), 0) for name in positions)
         known = replace(
             known,
-            taken=max(sum(at.ssn - at.marks for at in positions.values()) - spec.passed, 0),
-            lag=lag_behind(store, spec.inputs, positions),
+            taken=max(sum(at.ssn - at.marks for at in positions.values()) - told - spec.passed, 0),
+            lag=lag_behind(store, spec.inputs, positions, watermarks),
             in_flight=machine.in_flight,
             rows=rows,
             rows_answered=answered,
             targets={str(target): _target(driver, machine.writes, target) for target in spec.targets},
         )
     marks = machine.outbox.marks
-    last = {port: machine.outbox.heads[port].last - marks for port in spec.ports}
+    time = machine.port_time
+    told_on = {} if time is None else time.marks
+    last = {port: machine.outbox.heads[port].last - marks - told_on.get(port, 0) for port in spec.ports}
     retried = _errors_retried(machine)
     ending = machine.draining or machine.stopping
     return replace(
         known,
         out=sum(last.values()),
+        watermark="" if time is None else shown_time(time.shown),
         open_sets=len(phases.sets) if phases is not None else 0,
         calls=driver.life.calls_in_flight,
         errors=max(machine.outbox.unsettled_errors - len(retried), 0),

@@ -70,6 +70,9 @@ class ArrowPayloads:
         """The last schema that was copied, and whether joining copies all of it (see `_is_joined_by_copy`)."""
         self._copies = authored is not None and authored.reuses_memory
         self._time = {PortName(p): c for p, c in (node.op.time if node.op is not None else {}).items()}
+        """By input port, or of a source by its output port: the column of the event time."""
+        if node.options.time is not None:
+            self._time[OUT] = node.options.time
 
     def schema_of(self, port: PortName) -> pa.Schema:
         """The declared schema of an output port."""

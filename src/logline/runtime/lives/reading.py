@@ -14,8 +14,9 @@ from typing import Any, Final
 from logline.engine import codec
 from logline.engine import stimuli as on
 from logline.engine.moments import Moment, Monotonic
+from logline.engine.results import Produced
 from logline.graph.connector import is_read_item, no_read_item
-from logline.names import PartitionName
+from logline.names import OUT, PartitionName
 from logline.runtime.lives.instances import Instance
 
 END: Final = object()
@@ -115,8 +116,16 @@ class Gathering:
     def _flush(self) -> None:
         """Read batches as events of at most `rows` records; all of them belong to one offset."""
         payloads = self._instance.payloads
-        item = on.ReadItem(tuple(map(payloads.read, payloads.chunk(self._batches, self._instance.rows))), self._last)
+        outputs = tuple(map(payloads.read, payloads.chunk(self._batches, self._instance.rows)))
+        item = on.ReadItem(outputs, self._last, self._greatest_time(outputs))
         self._items.append(item)
         self._events += len(item.outputs)
         self._nbytes += sum(produced.nbytes for produced in item.outputs)
         self._batches, self._rows = [], 0
+
+    def _greatest_time(self, outputs: tuple[Produced, ...]) -> int | None:
+        """R30: how far event time has come with these, where the source declares it."""
+        if not self._instance.spec.timed_out:
+            return None
+        times = [self._instance.payloads.greatest_time(OUT, produced.payload) for produced in outputs]
+        return max((time for time in times if time is not None), default=None)

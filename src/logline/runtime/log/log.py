@@ -114,6 +114,7 @@ class Log:
             found = reader.pick(wanted.port, ssns)
         except Collected:
             raise Collected(_not_there(events, wanted, reader)) from None
+        found = [output for output in found if output.kind != "watermark"]  # of which only operators know
         if any(output.mark for output in found):
             raise LogError(f"{_not_there(events, wanted, reader)}; after it comes the end of the stream")
         return one_table([output.payload for output in found])

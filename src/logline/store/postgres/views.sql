@@ -262,18 +262,23 @@ phase as (
         else note ->> 'phase' end as phase
     from noted)
 select o.called as operator, phase.phase,
-    (select coalesce(greatest(sum(coalesce(p.ssn - p.marks, 0) - c.passed), 0), 0) from graph_channels c
+    (select coalesce(greatest(sum(coalesce(p.ssn - p.marks, 0) - coalesce(t.value, 0) - c.passed), 0), 0)
+        from graph_channels c
         left join raw_positions p on p.instance = o.number and p.channel = c.channel
+        left join raw_clock t on t.instance = o.number and t.channel = '#' || c.channel
         where c.receiver = o.instance and c.kind = 'open')::bigint as taken,
-    (select coalesce(sum(coalesce(h.last, 0) - o.marks), 0) from graph_ports g
+    (select coalesce(sum(coalesce(h.last, 0) - o.marks - coalesce(t.value, 0)), 0) from graph_ports g
         left join raw_heads h on h.instance = o.number and h.port = g.port
+        left join raw_clock t on t.instance = o.number and t.channel = '>#' || g.port
         where g.instance = o.instance and g.side = 'out')::bigint as out,
-    (select coalesce(sum(greatest(greatest(coalesce(h.last, 0) - s.marks, 0)
-            - (coalesce(p.ssn, 0) - coalesce(p.marks, 0)), 0)), 0)
+    (select coalesce(sum(greatest(greatest(coalesce(h.last, 0) - s.marks - coalesce(n.value, 0), 0)
+            - (coalesce(p.ssn, 0) - coalesce(p.marks, 0) - coalesce(t.value, 0)), 0)), 0)
         from graph_channels c
         join raw_operators s on s.instance = c.sender
         left join raw_heads h on h.instance = s.number and h.port = c.out
         left join raw_positions p on p.instance = o.number and p.channel = c.channel
+        left join raw_clock n on n.instance = s.number and n.channel = '>#' || c.out
+        left join raw_clock t on t.instance = o.number and t.channel = '#' || c.channel
         where c.receiver = o.instance and c.kind = 'open')::bigint as lag,
     (select count(*) from raw_sets s where s.instance = o.number and s.cause is distinct from 'parked') as open_sets,
     case when lives then (note -> 'operators' -> o.called ->> 'in_flight')::bigint else 0 end as in_flight,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from logline.engine.clock import port_marks_key
 from logline.engine.events import Collection, Head, Headers, Output, Position
 from logline.engine.history import Finished
 from logline.engine.image import Image
@@ -98,6 +99,26 @@ class ReadingRules(StoreSuite):
         last = scribe.reader.pick(OUT, [Ssn(2)])[0]
         assert (last.end, last.payload, last.rows, last.nbytes, last.total) == (True, None, 0, 0, 10)
         assert [e.end for e in scribe.reader.events(OUT, Ssn(0), limit=ALL, max_bytes=1 << 30)] == [False, True]
+
+    def test_a_watermark_is_a_mark_and_no_end(self, store: Store, reopen: Callable[[], Store]) -> None:
+        """R30: between events, with its header and its bytes; it is no event, and no mark whose parity counts."""
+        scribe = Scribe(store, HOURLY)
+        step = scribe.emit(2)
+        said = Output(OUT, Ssn(3), None, 0, 16, 36, Serial(0), "watermark", None, {"watermark": -5, "idle": True})
+        after = row(OUT, 4, 10, 46)
+        step.outputs += [said, after]
+        step.clock[port_marks_key(OUT)] = 1
+        scribe.commit(step)
+        for again in (False, True):
+            reader = reopen().read(HOURLY) if again else scribe.reader
+            found = reader.events(OUT, Ssn(0), limit=ALL, max_bytes=ALL)
+            assert [(event.kind, event.headers) for event in found][2:] == [
+                ("watermark", {"watermark": -5, "idle": True}),
+                ("event", None),
+            ]
+            assert (found[2].mark, found[2].end, found[2].nbytes, found[2].total) == (True, False, 16, 36)
+            assert reader.image().marks == 0
+            assert reader.put_out(OUT) == reader.image().put_out(OUT) == 3
 
     def test_headers_travel_with_their_event(self, store: Store, reopen: Callable[[], Store]) -> None:
         """Small values of every plain type, on some events and not on others, on ends and on writes too."""

@@ -8,29 +8,36 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from logline.engine import actions as do
 from logline.engine import codec
-from logline.engine.events import CLOSED, Output, Position
-from logline.engine.image import Image
+from logline.engine.clock import of_inputs
+from logline.engine.events import CLOSED, MARK_BYTES, Output, Position
+from logline.engine.image import Image, Needs
 from logline.engine.moments import Moment, Wall
 from logline.engine.operating import OperatorMachine
 from logline.engine.sets import Member
 from logline.engine.spec import InstanceSpec, again_channel, write_port
 from logline.engine.step import Step
+from logline.graph.instances import Channel
 from logline.graph.states import decode_state
 from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName, event_name, sender_of
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.life import Life
 from logline.store.memory import MemoryStore
 from logline.testing.sim.lineage_checks import LineageChecks
+from logline.testing.sim.looks import Looks
 from logline.testing.sim.operators import Mirror, Windows
 from logline.testing.sim.outside import PaidService, Violation
+from logline.testing.sim.time_checks import TimeChecks
 
 _MIRROR = write_port(TargetName("mirror"))
 _NEW_WORK = (do.TakeIn, do.Apply, do.CheckClock, do.Generate, do.Read)
 """What back-pressure holds back."""
+OF_USER_CODE = (do.Release, do.Divert, do.Generate, do.Apply)
+"""Before these there is something to check."""
 
 
 class Checks:
@@ -43,11 +50,13 @@ class Checks:
         service: PaidService,
         clock: Callable[[], Moment],
     ) -> None:
-        self.lineage = LineageChecks(instances, store, clock)
+        self._looks = Looks(store)
+        self.lineage = LineageChecks(instances, store, clock, self._looks)
         self.instances = instances
         self.store = store
         self.service = service
         self.ghost: dict[tuple[InstanceName, PortName], dict[Ssn, Output]] = {}
+        self.time = TimeChecks(self.ghost)
         self._before: dict[InstanceName, Image] = {}
         self._generated: Counter[tuple[InstanceName, int]] = Counter()
         self.errors: set[tuple[InstanceName, Ssn]] = set()
@@ -66,6 +75,7 @@ class Checks:
         self._former |= {name: one for name, one in self.instances.items() if name not in instances}
         self.instances = instances
         self.lineage.evolved(instances)
+        self.time.promised = False
 
     def _spans(self, channel: ChannelName, image: Image) -> list[tuple[Position, Position]]:
         """Which events the receiver has taken by the channel."""
@@ -86,7 +96,8 @@ class Checks:
             for channel in receivers:
                 taken = self.store.read(channel.receiver).taken(channel.name)
                 lag = life.machine.outbox.heads[port].total - taken.position.total
-                if lag >= life.spec.limits.port_bytes:
+                mark = MARK_BYTES if port in life.spec.timed_out else 0  # of the commit that follows
+                if lag >= life.spec.limits.port_bytes + mark:
                     kind = type(action).__name__
                     raise Violation(
                         f"BOUND {life.spec.name} asks for {kind}, {channel.receiver} is {lag} bytes behind"
@@ -136,8 +147,8 @@ class Checks:
             raise Violation(f"REBUILT {life.spec.name} has changed its state")
         if phases.clock is not None:
             gone = {channel.name for channel in life.spec.closed}
-            logged = {channel: time for channel, time in image.clock.items() if channel not in gone}
-            if phases.clock.image() != logged:
+            logged = {key: value for key, value in image.clock.items() if key.lstrip("~#") not in gone}
+            if phases.clock.image() != of_inputs(logged):
                 raise Violation(
                     f"REBUILT {life.spec.name} has another clock: {phases.clock.image()}, logged {logged}"
                 )
@@ -151,7 +162,7 @@ class Checks:
             or not isinstance(machine, OperatorMachine)
         ):
             return
-        image = self.store.read(spec.name).image()
+        image = self._looks.image(spec.name)
         bound = spec.limits.port_bytes
         for name, channel in machine.inbox.channels.items():
             logged = image.positions.get(name, Position())
@@ -182,7 +193,7 @@ class Checks:
         if name not in self.instances:
             return  # a zombie of an operator that is gone: it was fenced off
         spec = self.instances[name].spec
-        image = self.store.read(name).image()
+        image = self._looks.image(name)
         self._check_rows(name, spec, image)
         self._check_progress(name, spec, image)
         self._check_sets(name, image)
@@ -191,6 +202,7 @@ class Checks:
         self._check_state(name, spec, image)
         self._check_needed(name, spec)
         self._check_bound(name, spec, image)
+        self.time.after_commit(spec, image)
         self.lineage.after_commit(name, image)
         for answers in image.answers.values():
             for answer in answers:
@@ -227,7 +239,7 @@ class Checks:
     def _check_marks(self, name: InstanceName, port: PortName, image: Image) -> None:
         """R11, R11': after an end there is nothing but that it is taken back."""
         ghost = self.ghost[name, port]
-        marks = [ssn for ssn in sorted(ghost) if ghost[ssn].mark]
+        marks = [ssn for ssn in sorted(ghost) if ghost[ssn].kind in ("end", "reopened")]
         kinds = [ghost[ssn].kind for ssn in marks]
         if kinds != ["end", "reopened"] * (len(marks) // 2) + ["end"] * (len(marks) % 2):
             raise Violation(f"MARKS {name}.{port}: {kinds}")
@@ -343,7 +355,8 @@ class Checks:
         if op is None or op.State is None or not hasattr(op.State, "events"):
             return
         spans = [span for channel in image.positions for span in self._spans(channel, image)]
-        taken = sum(upto.ssn - upto.marks - (after.ssn - after.marks) for after, upto in spans)
+        timed = [self.time.marks_between(c, *span) for c in image.positions for span in self._spans(c, image)]
+        taken = sum(upto.ssn - upto.marks - (after.ssn - after.marks) for after, upto in spans) - sum(timed)
         failed = sum(1 for row in self.ghost.get((name, PortName("errors")), {}).values() if not row.mark)
         failed += len(image.failures)
         if spec.on_error == "drop":
@@ -362,25 +375,28 @@ class Checks:
         """R12: whatever a receiver may still ask for is there. Holds after its commits and the senders'."""
         channels = [*spec.inputs, *(c for port in spec.ports.values() for c in port)]
         for channel in channels:
-            needs = self.store.read(channel.receiver).needs(channel.name)
+            needs = self._needs(channel)
             last = self.store.read(channel.sender).head(channel.out).last
             rows = self.store.data(channel.sender).events.ports.get(channel.out, {})
-            passed_on = self._undone(channel.receiver, channel.name)
-            for ssn in (*range(needs.position.ssn + 1, last + 1), *needs.members, *passed_on):
+            passed_on = self._looks.once(channel.receiver, "undone", partial(self._undone, channel.receiver))
+            for ssn in (*range(needs.position.ssn + 1, last + 1), *needs.members, *passed_on.get(channel.name, ())):
                 if ssn not in rows:
                     raise Violation(f"COLLECTED-NEEDED {channel.name} needs {ssn}")
 
-    def _undone(self, name: InstanceName, channel: ChannelName) -> list[Ssn]:
-        """The events that writes have yet to pass on."""
-        events = self.store.data(name).events
-        passed = [
-            row
-            for rows in events.ports.values()
-            for row in rows.values()
-            if row.same is not None and row.same.channel == channel
-        ]
-        written = self.store.read(name).image().written if passed else {}
-        return [row.same.ssn for row in passed if row.same and row.ssn > written.get(TargetName(row.port[1:]), 0)]
+    def _needs(self, channel: Channel) -> Needs:
+        reader = self.store.read(channel.receiver)
+        return self._looks.once(channel.receiver, channel.name, lambda: reader.needs(channel.name))
+
+    def _undone(self, name: InstanceName) -> dict[ChannelName, list[Ssn]]:
+        """The events that writes have yet to pass on, by channel."""
+        rows = (row for rows in self.store.look(name).events.ports.values() for row in rows.values())
+        passed = [(row, row.same) for row in rows if row.same is not None]
+        written = self._looks.image(name).written if passed else {}
+        found: dict[ChannelName, list[Ssn]] = {}
+        for row, same in passed:
+            if row.ssn > written.get(TargetName(row.port[1:]), 0):
+                found.setdefault(same.channel, []).append(same.ssn)
+        return found
 
     def _check_bound(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
         """R13: what a receiver has not taken is bounded, but for the step that crosses the bound."""
@@ -403,7 +419,7 @@ class Checks:
                 self._check_made(name, instance)
         for name, instance in self.instances.items():
             spec = instance.spec
-            image = self.store.read(name).image()
+            image = self._looks.image(name)
             if not image.left:
                 raise Violation(f"NOT-LEFT {name}")
             if instance.source is not None:
@@ -431,7 +447,7 @@ class Checks:
 
     def _check_made(self, name: InstanceName, instance: Instance) -> None:
         """What an operator has put out is what it should have made of what it has taken."""
-        spec, image = instance.spec, self.store.read(name).image()
+        spec, image = instance.spec, self._looks.image(name)
         outputs = {str(port): self._records(name, port) for port in (*spec.ports, *map(write_port, spec.targets))}
         inputs: dict[str, list[Any]] = {}
         for channel in (*spec.inputs, *spec.closed):
@@ -443,7 +459,7 @@ class Checks:
     def _set_aside(self, spec: InstanceSpec, port: PortName, kept: Sequence[Ssn]) -> set[Ssn]:
         """The events of a port that are members of sets which wait to be retried or dropped. Lineage keeps all that
         came after the first of them, and what those were made of."""
-        needs = [self.store.read(c.receiver).needs(c.name) for c in spec.ports.get(port, ())]
+        needs = [self._needs(channel) for channel in spec.ports.get(port, ())]
         members = {ssn for need in needs for ssn in need.members}
         if port in spec.retain:
             first = min((*members, *(need.low for need in needs if need.low is not None)), default=None)

@@ -190,7 +190,7 @@ class IncrementalRuns:
         store = self._world.store
         for name, instance in self._world.instances.items():
             image = store.read(name).image()
-            logged = image.head(PortName("out")).last - image.marks
+            logged = store.read(name).put_out(PortName("out"))
             if logged < self._offered.get(name, logged):
                 raise Violation(f"CAUGHT-UP {name} has logged {logged} events, there were {self._offered[name]}")
             if any(timer.span for timer in image.timers.values()):

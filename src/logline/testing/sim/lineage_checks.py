@@ -5,7 +5,8 @@ The oracle is the phases: the members of a set when its `generate` begins, or wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import sub
 
 from logline.engine.image import Image
@@ -16,6 +17,7 @@ from logline.graph.instances import Channel
 from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn
 from logline.runtime.lives.instances import Instance
 from logline.store.memory import MemoryStore
+from logline.testing.sim.looks import Looks
 from logline.testing.sim.outside import Violation
 
 Event = tuple[InstanceName, PortName, Ssn]
@@ -29,12 +31,17 @@ class LineageChecks:
     """Watches one simulated run."""
 
     def __init__(
-        self, instances: Mapping[InstanceName, Instance], store: MemoryStore, clock: Callable[[], Moment]
+        self,
+        instances: Mapping[InstanceName, Instance],
+        store: MemoryStore,
+        clock: Callable[[], Moment],
+        looks: Looks,
     ) -> None:
         self._specs = {name: part.spec for name, part in instances.items() if part.spec.retain or part.spec.lineage}
         self._channels = {c.name: c for spec in self._specs.values() for c in (*spec.inputs, *_again(spec))}
         self._store = store
         self._clock = clock
+        self._looks = looks
         self._given: dict[tuple[InstanceName, Serial], list[Member]] = {}
         self._seen: dict[tuple[InstanceName, PortName], Ssn] = {}
         self._made: dict[Event, Serial] = {}
@@ -111,16 +118,23 @@ class LineageChecks:
                 raise Violation(f"LINEAGE {event} is collected and a scope keeps it")
             serial = None if event in self._retried_late else self._made.get(event)
             members = self._sets.get((name, serial), set()) if serial is not None else set()
-            if members and self._store.read(name).inset(serial) is None:  # type: ignore[arg-type]
-                raise Violation(f"LINEAGE {event} is kept, and what it was made of is forgotten")
+            if serial is not None and members:
+                self._looks.once(name, serial, partial(self._check_set, event, serial, members))
             for channel, member in members:
                 made = self._channels[channel]
-                if serial not in self._store.read(name).insets_of(channel, member):
-                    raise Violation(f"LINEAGE {channel} {member} does not lead to set {serial} of {name}")
                 before = (made.sender, made.out, member)
                 if made.sender in self._specs and made.out in self._specs[made.sender].retain and before not in seen:
                     seen.add(before)
                     todo.append(before)
+
+    def _check_set(self, event: Event, serial: Serial, members: Iterable[tuple[ChannelName, Ssn]]) -> None:
+        """The set that an event was made of is known, from the event and from its members."""
+        name = event[0]
+        if self._store.read(name).inset(serial) is None:
+            raise Violation(f"LINEAGE {event} is kept, and what it was made of is forgotten")
+        for channel, member in members:
+            if serial not in self._store.read(name).insets_of(channel, member):
+                raise Violation(f"LINEAGE {channel} {member} does not lead to set {serial} of {name}")
 
     def at_end(self) -> None:
         """All has left and time has not moved on."""

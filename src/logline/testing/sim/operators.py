@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from logline.engine import codec
@@ -166,9 +166,18 @@ class Windows(SimOperator):
     """An event clock: records of one event spread over windows; late ones leave on their own port."""
 
     ports = ("out", "late")
+    untimed = ("late",)
     time = {"in": "t"}  # noqa: RUF012
     State = Count
     size = 4
+    in_time = False
+    """Whether its source promises that no record comes late."""
+
+    def passes(self, watermark: datetime) -> datetime:
+        return codec.instant(codec.micros(watermark) // self.size * self.size)
+
+    def earliest(self, inset: InsetId) -> datetime | None:
+        return codec.instant(inset * self.size) if isinstance(inset, int) else None
 
     def assign(self, event: Event, ctx: Context[Any]) -> Any:
         ctx.state.events += 1
@@ -205,6 +214,8 @@ class Windows(SimOperator):
         marks = [r for r in outputs["out"] if r[0].startswith(f"{self.name}/window")]
         if len(set(marks)) != len(marks):
             raise Violation(f"WINDOW {self.name} was closed twice: {marks}")
+        if self.in_time and outputs["late"]:
+            raise Violation(f"LATE {self.name} has closed windows without {outputs['late']}")
         same(self.name, every(outputs), [*every(inputs), *marks])
 
 

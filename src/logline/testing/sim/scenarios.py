@@ -71,8 +71,11 @@ class _Builder:
         self.targets: list[Target] = []
         self.lineage: list[Scope] = []
 
-    def source(self, name: str, source: Source) -> tuple[str, str]:
-        self.nodes[OperatorName(name)] = Node(OperatorName(name), source, None, (), {PortName("out"): pa.schema([])})
+    def source(self, name: str, source: Source, options: NodeOptions | None = None) -> tuple[str, str]:
+        ports = {PortName("out"): pa.schema([])}
+        self.nodes[OperatorName(name)] = Node(
+            OperatorName(name), source, None, (), ports, options=options or NodeOptions()
+        )
         return name, "out"
 
     def add(
@@ -163,6 +166,35 @@ def chain(kind: ReadKind, guarantee: Guarantee, seed: int = 0, events: int = 4, 
     return make.build(f"chain({kind}, {guarantee}, seed={seed})")
 
 
+def windows_of_windows(seed: int = 0, *, sources: int = 2, events: int = 6) -> Scenario:
+    """Sources of event time, with records out of order in several partitions; what comes of them is dropped in part,
+    gathered for a while, and goes into windows, and these into windows three
+    times as long. No record may be late."""
+    rnd = Random(seed)
+    make = _Builder(rnd, TIGHT)
+    lateness = rnd.choice((0, 2, 4))
+    timed = NodeOptions(time="t", lateness=timedelta(microseconds=lateness))
+    outs = []
+    for index in range(sources):
+        found = [
+            tuple((f"s{index}_{n}.{row}", 2 * n + rnd.randint(0, lateness // 2)) for row in range(rnd.randint(1, 2)))
+            for n in range(events)
+        ]
+        outs.append(make.source(f"source{index}", ReplayableSource(found, parts=rnd.choice((1, 2))), timed))
+    picked = make.add("pick", Pick(), {IN: outs}, NodeOptions(concurrency=rnd.choice((1, 3))))
+    gathers = rnd.random() < 0.5
+    gathered, *kept = picked
+    if gathers:
+        gathered, *kept = make.add("patient", Patient(), {IN: picked})
+    hours, days = Windows(), Windows()
+    days.size = 3 * hours.size
+    hours.in_time = days.in_time = True
+    hourly = make.add("hours", hours, {IN: [gathered]}, NodeOptions(concurrency=rnd.choice((1, 2)), ordered=False))
+    daily = make.add("days", days, {IN: hourly[:1]})
+    make.add("store", Deliver(), {IN: [*daily, hourly[1], *kept]}, targets={"store": Target("positioned")})
+    return make.build(f"windows_of_windows(seed={seed})")
+
+
 _KINDS: tuple[ReadKind, ...] = ("replayable", "apart", "non-replayable", "destructive")
 _GUARANTEES: tuple[Guarantee, ...] = ("positioned", "guarded", "named")
 
@@ -174,11 +206,13 @@ def drawn(seed: int) -> Scenario:
     make = _Builder(rnd, TIGHT if tight else replace(TIGHT, run_events=8, port_bytes=2000, commit_events=16))
     streams: list[tuple[str, str]] = []
     used: set[tuple[str, str]] = set()
+    timing = _timing(Random(f"event time {seed}"))
     for index in range(rnd.choice((1, 1, 2))):
         kind = rnd.choice(_KINDS)
         if kind == "replayable" and Random(f"partitions {seed}").random() < 0.3:
             kind = "files"
-        streams.append(make.source(f"source{index}", make_source(kind, rnd, f"s{index}_", rnd.randint(3, 7))))
+        made = make_source(kind, rnd, f"s{index}_", rnd.randint(3, 7))
+        streams.append(make.source(f"source{index}", made, timing))
     for index in range(rnd.randint(1, 4)):
         kind_of: type[SimOperator] = rnd.choice((Pick, Blocks, Pairs, Windows, Patient, Rows, Flaky, Dropper, Mirror))
         if kind_of is Pick:
@@ -196,6 +230,14 @@ def drawn(seed: int) -> Scenario:
     if apart.random() < 0.5:
         make.scopes(apart)
     return make.build(f"drawn({seed})")
+
+
+def _timing(rnd: Random) -> NodeOptions:
+    """Whether the sources of a graph have event time, and how they see it."""
+    if rnd.random() < 0.5:
+        return NodeOptions()
+    idle = rnd.choice((None, None, timedelta(microseconds=700), timedelta(seconds=2)))
+    return NodeOptions(time="t", lateness=timedelta(microseconds=rnd.choice((0, 3, 50))), idle=idle)
 
 
 def _add_middle(

@@ -35,7 +35,7 @@ from logline.runtime.lives.life import Life, Surroundings
 from logline.runtime.lives.sweeping import sweep
 from logline.store.channels import HandOver
 from logline.store.memory import MemoryStore
-from logline.testing.sim.checks import Checks
+from logline.testing.sim.checks import OF_USER_CODE, Checks
 from logline.testing.sim.evolving import Evolving
 from logline.testing.sim.faults import RARE, Faults
 from logline.testing.sim.incremental import IncrementalRuns
@@ -319,7 +319,8 @@ class World:
             return ()
         if isinstance(action, do.WriteOut):
             action = self._some(action)
-        self.checks.before(actor.life, action, current=self._current(actor))
+        if isinstance(action, OF_USER_CODE):
+            self.checks.before(actor.life, action, current=self._current(actor))
         if isinstance(action, do.WriteOut) and self.rnd.random() < self.faults.target_away:
             self.instances[actor.name].sinks[action.target].failing.append(  # type: ignore[index, union-attr]
                 self.rnd.choice(action.writes).ssn
