@@ -27,6 +27,7 @@ from logline.cli.log import log
 from logline.cli.rerun import rerun
 from logline.cli.run import RunCommand, check, run
 from logline.cli.show import show
+from logline.cli.state import state
 from logline.cli.status import status
 from logline.errors import LogInUse, LoglineError, PartialData, TakenOver
 
@@ -94,7 +95,7 @@ def about() -> None:
 
 
 app.command(cls=RunCommand)(run)
-for command in (check, status, stop, restart, errors, show, lineage, explain, sql, rerun, gc, demo):
+for command in (check, status, stop, restart, errors, show, lineage, explain, state, sql, rerun, gc, demo):
     app.command()(command)
 app.add_typer(log, name="log")
 app.command("replay", hidden=True)(rerun)  # its name before there was a policy of that name

@@ -182,6 +182,14 @@ class Timers:
         else:
             heappush(self._heaps[timer.clock], (timer.at, self._count, inset))
 
+    def change(self, changes: Mapping[InsetId, Timer | None], moment: Moment) -> None:
+        """Timers that are set, or None for one that is cleared."""
+        for inset, timer in changes.items():
+            if timer is None:
+                self.clear(inset)
+            else:
+                self.set(inset, timer, moment)
+
     def clear(self, inset: InsetId) -> bool:
         """Whether there was one."""
         self._entry.pop(inset, None)
@@ -207,16 +215,23 @@ class Timers:
             heappop(heap)  # replaced or cleared since
         return heap[0][0] if heap else None
 
-    def take_event(self, watermark: int) -> list[InsetId]:
-        """Removes and returns the ids whose event time has come, in the order of their times."""
-        return [inset for inset, _ in self._take("event", watermark)]
+    def take_event(self, watermark: int) -> list[tuple[InsetId, Timer]]:
+        """Removes and returns those whose event time has come, in the order of their times."""
+        return self._take("event", watermark)
 
-    def take(self, moment: Moment, *, flush: bool = False) -> list[InsetId]:
-        """Removes and returns the ids whose wall time has come or whose span is over, in the order of their times.
+    def take(self, moment: Moment, *, flush: bool = False) -> list[tuple[InsetId, Timer]]:
+        """Removes and returns those whose wall time has come or whose span is over, in the order of their times.
         To `flush` is to take every span as over."""
         spans = 1 << 62 if flush else moment.monotonic
         come = [*self._take("wall", moment.wall), *self._take("span", spans)]
-        return [inset for inset, _ in sorted(come, key=lambda one: one[1].at)]
+        return sorted(come, key=lambda one: one[1].at)
+
+    def take_all(self) -> list[tuple[InsetId, Timer]]:
+        """Removes and returns all, in the order of their times."""
+        come = sorted(self.by_id.items(), key=lambda one: one[1].at)
+        for inset, _ in come:
+            self.clear(inset)
+        return come
 
     def _take(self, kind: _Kind, upto: int) -> list[tuple[InsetId, Timer]]:
         come = []

@@ -36,6 +36,7 @@ from typing import Literal
 import msgspec
 
 from logline.engine.history import Finished
+from logline.engine.keyed import KeyChanges
 from logline.engine.moments import Monotonic
 from logline.engine.results import Produced, Result
 from logline.engine.sets import Answer
@@ -68,6 +69,8 @@ class DueSet(msgspec.Struct, eq=False):
     state: State = "queued"
     outputs: tuple[Produced, ...] = ()
     """What came of it, once it is done."""
+    keyed: KeyChanges | None = None
+    """What it changed of the states of keys, once it is done."""
     answers: list[Answer] | None = None
     """The kept answers of its calls: a further try does not ask again (R9)."""
     calls: set[Call] | None = None
@@ -172,7 +175,7 @@ class DueSets:
         """Sets that ran have come to an end. Returns those that failed: what becomes of them is not decided here."""
         sets, failed, count = self._sets, [], 0
         for result in results:
-            serial, outputs, failure, _ = result
+            serial, outputs, failure, _, keyed = result
             if failure is not None:
                 failed.append(result)
                 continue
@@ -181,6 +184,7 @@ class DueSets:
                 raise due.stays("done")
             due.state = "done"
             due.outputs = outputs
+            due.keyed = keyed
             count += 1
             if not self._ordered:
                 self._done.append(due)

@@ -57,9 +57,12 @@ def retry_step(
         answers = image.answers.get(error.serial, ())
     if fixed is not None:
         check_takes_rows(spec, name)
+        if parked is not None and not parked.members:
+            raise LogError(f"the rows of {name} can't be replaced: it came of a timer. Retry it as it is, or drop it")
         _open_fixed(step, image, spec, error, fixed, parked is not None)
     elif parked is not None:
-        if parked.id == unassigned_id(parked.members[0]):
+        unassigned = parked.members and parked.id == unassigned_id(parked.members[0])
+        if unassigned:
             raise LogError(f"{name} can't be retried: assign() failed, so that it is in no input set; drop it")
         step.sets.done.append(error.serial)
         step.open(serial, parked.id, parked.members)

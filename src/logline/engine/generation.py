@@ -70,7 +70,11 @@ class SetGeneration:
         """Generates what is queued: a run of sets one after the other, or several at once, each by itself."""
         self.retry_at = self.sets.requeue(now)
         sets, concurrency = self.sets, self._spec.concurrency
-        if concurrency == 1:
+        if self._spec.keyed:
+            # One after the other, also while one waits to be tried again: the next one sees what it has made (R31).
+            if sets.queued and not sets.in_flight and self.retry_at is None:
+                self._generate(sets.start(1))
+        elif concurrency == 1:
             if sets.queued and not sets.in_flight:
                 self._generate(sets.start(self._spec.limits.run_events))
         else:
@@ -82,7 +86,7 @@ class SetGeneration:
 
     def generated(self, stimulus: on.Generated, now: Monotonic) -> None:
         """Some sets have come to an end, one way or the other."""
-        for serial, _, failure, blameless in self.sets.generated(stimulus.results):
+        for serial, _, failure, blameless, _ in self.sets.generated(stimulus.results):
             assert failure is not None
             if blameless:
                 self._halt(failure, serial)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from logline.engine.clock import SHOWN, marks_key, port_marks_key
 from logline.engine.events import Head, Position
 from logline.engine.history import Segment
+from logline.engine.keyed import KeyState
 from logline.engine.merging import replacing
 from logline.engine.progress import Progress
 from logline.engine.results import Failure, Outcome
@@ -48,6 +49,8 @@ class Image:
     state: bytes | None = None
     clock: dict[ChannelName, int] = field(default_factory=dict)
     timers: dict[InsetId, Timer] = field(default_factory=dict)
+    keyed: dict[bytes, KeyState] = field(default_factory=dict)
+    """The states of keys (R31). A claim has them; other readers ask for them alone, since there may be millions."""
     answers: dict[Serial, list[Answer]] = field(default_factory=dict)
     failures: dict[Serial, Failure] = field(default_factory=dict)
     retrying: dict[Ssn, Serial] = field(default_factory=dict)
@@ -112,6 +115,11 @@ class Image:
                 self.timers.pop(inset, None)
             else:
                 self.timers[inset] = timer
+        for raw, state in step.keyed.items():
+            if state is None:
+                self.keyed.pop(raw, None)
+            else:
+                self.keyed[raw] = state
         errors = Step.errors.peek(step)
         self.retrying.update(errors.retrying)
         self.resolved.update(errors.resolved)

@@ -11,6 +11,7 @@ from logline.engine import actions as do
 from logline.engine.events import Output, Position
 from logline.engine.image import Image
 from logline.engine.inbox import Inbox
+from logline.engine.keyed import KeyChanges
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.spec import InstanceSpec
 from logline.engine.step import Step
@@ -62,7 +63,7 @@ class EventIntake:
         """Whether the phases are at a run, or at the clocks."""
         return self._positions is not None
 
-    def wait_for(self, intake: Intake) -> None:
+    def wait_for(self, intake: Intake | KeyChanges) -> None:
         """Remembers what the phases wait for."""
         self.wait_until, self.timer_at, self.rest = intake.wait_until, intake.timer_at, intake.rest
 
@@ -106,6 +107,8 @@ class EventIntake:
 
     def adapt(self, now: Monotonic) -> None:
         """Runs are as long as keeps the machine responsive: many cheap events at once, slow ones one by one."""
+        if self._spec.keyed:  # timers that an event reaches come before the next event
+            return
         spent = now - self.began
         if spent < SHORT:
             self._length = min(2 * self._length, self._spec.limits.run_events)

@@ -145,6 +145,9 @@ class OperatorMachine(Machine):
 
     def _on_generated(self, stimulus: on.Generated) -> None:
         self.generation.generated(stimulus, self.now)
+        for result in stimulus.results:
+            if result.keyed is not None and result.keyed.timers:
+                self.intake.wait_for(result.keyed)
         self._log_finished()
 
     def _log_finished(self) -> None:

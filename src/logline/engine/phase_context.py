@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from logline.engine.codec import check_inset, instant, watermark_instant
 from logline.engine.sets import Timer
+from logline.graph.key_states import KeyCodec
+from logline.graph.keys import Keys
 from logline.graph.operator import Cause, Clock, Context, Duration
 from logline.names import InsetId, PortName
 
@@ -38,6 +40,8 @@ class Services:
     """The answer that an earlier generation of the operator got to this question, as it is logged (R14)."""
     rejected: Callable[[Any], Any] = lambda payload: payload
     """The rows of an event on port `errors`."""
+    keyed: KeyCodec | None = None
+    """Writes and reads the states of keys; None if the operator has none."""
 
 
 def counted(metric: str, n: Any) -> int:
@@ -74,6 +78,10 @@ class PhaseContext(Context[Any]):
     @state.setter
     def state(self, value: Any) -> None:
         self._phases.state = value
+
+    @property
+    def keys(self) -> Keys[Any]:  # type: ignore[override]
+        raise TypeError("ctx.keys belongs into generate(): what is changed there is logged with its outputs")
 
     @property
     def watermark(self) -> datetime | None:  # type: ignore[override]

@@ -19,6 +19,7 @@ from logline.engine.codec import check_inset, check_note
 from logline.engine.event_time import EventTime
 from logline.engine.events import Output
 from logline.engine.image import Image
+from logline.engine.keyed import KeyChanges, KeyedStates, KeyView, fired_id
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.phase_context import PhaseContext, Services
 from logline.engine.set_state import SetState
@@ -43,6 +44,7 @@ class Phases:
         *,
         lateness: int = 0,
         idle: int | None = None,
+        ttl: int | None = None,
     ) -> None:
         self.spec = spec
         self.op = op
@@ -51,6 +53,8 @@ class Phases:
         self.time = EventTime.of(spec, op, services.greatest_time, lateness=lateness, idle=idle)
         self.clock = None if self.time is None else self.time.clock
         self.timers = Timers()
+        keyed = services.keyed
+        self.keys = None if keyed is None else KeyedStates(keyed, ttl=ttl, timer=self.make_timer)
         self.state: Any = None
         self.moment = Moment(Monotonic(0), Wall(0))
         self.sets: dict[Serial, SetState] = {}
@@ -75,6 +79,8 @@ class Phases:
         self.moment = moment
         intake = Intake()
         self._serial = image.serial
+        if self.keys is not None:
+            self.keys.restore(image.keyed)
         if self.op.State is not None:
             if image.state is None:
                 self.state = self.op.State()
@@ -108,7 +114,8 @@ class Phases:
             self.time.report(intake, moment.monotonic, waits=self._waits)
         # Whoever takes in the last end makes the rest due in the same step. But a connection may have been replaced
         # since by one that is at its end (R14): then that is still to be done.
-        intake.rest = bool(self._open) and self._all_ended and not image.ended
+        waits = self._open if self.keys is None else self.timers.by_id
+        intake.rest = bool(waits) and self._all_ended and not image.ended
         return intake
 
     def _event(self, channel: ChannelName, output: Output) -> Event:
@@ -168,9 +175,8 @@ class Phases:
         take every span as over; what is due by that is logged like any other (R6)."""
         self.moment = moment
         intake = Intake()
-        for inset in self.timers.take(moment, flush=flush):
-            intake.timers[inset] = None
-            self._make_due(inset, "fired", intake)
+        for key, timer in self.timers.take(moment, flush=flush and self.keys is None):
+            self._came(key, timer, "fired", intake)
         if self._all_ended:
             self._end_all(intake)
         else:
@@ -301,15 +307,25 @@ class Phases:
             intake.timers[inset] = None
         intake.due.append((serial, cause))
 
+    def _came(self, key: InsetId, timer: Timer, cause: Cause, intake: Intake) -> None:
+        """A timer's time has come, or the end."""
+        intake.timers[key] = None
+        if self.keys is not None:
+            serial = self._new_serial()  # a set of no event: the timer is what made it due (R31)
+            self.sets[serial] = SetState(fired_id(key, timer.at))
+            self._opened(serial, fired_id(key, timer.at), intake)
+            intake.due.append((serial, cause))
+        else:
+            self._make_due(key, cause, intake)
+
     def _move_clock(self, intake: Intake) -> None:
         if self.clock is None:
             return
         watermark = self.clock.advance(self.moment.monotonic)
         if watermark is None:
             return
-        for inset in self.timers.take_event(watermark):
-            intake.timers[inset] = None
-            self._make_due(inset, "fired", intake)
+        for key, timer in self.timers.take_event(watermark):
+            self._came(key, timer, "fired", intake)
 
     def _take_in_mark(self, channel: ChannelName, mark: Output, intake: Intake) -> None:
         """The end of a channel, or that it is taken back (R11, R11'). A watermark is for the clock alone."""
@@ -339,9 +355,8 @@ class Phases:
             self.clock.reach(max(waited, default=None))
         for inset in list(self._open):  # in the order in which they were opened
             self._make_due(inset, "end", intake)
-        for inset in list(self.timers.by_id):
-            self.timers.clear(inset)
-            intake.timers[inset] = None
+        for key, timer in self.timers.take_all():
+            self._came(key, timer, "end", intake)
 
     def has_ended(self, port: PortName) -> bool:
         """Whether every channel into the port has ended."""
@@ -362,9 +377,33 @@ class Phases:
             except USER_ERRORS as error:
                 raise UserError(failure_of(error), event.name) from error
 
+    # ---- the states of keys (R31) ---------------------------------------------------------------------
+
     def make_timer(self, said: str, at: Any, after: Any, clock: Any) -> Timer | None:
         """The timer that an author asks for; None for now."""
         return make_timer(said, at, after, clock, now=self.moment.wall, has_event_clock=self.clock is not None)
+
+    def view_keys(self, cause: Cause) -> KeyView | None:
+        """For a try of `generate`; None if the operator has no keyed state."""
+        if self.keys is None:
+            return None
+        now = self.moment.wall if self.clock is None else self.clock.watermark
+        return self.keys.view(now, at_end=cause == "end")
+
+    def take_keys(self, view: KeyView) -> KeyChanges:
+        """A set is generated: the next one sees what it has changed."""
+        assert self.keys is not None
+        changes = view.take()
+        self.keys.apply(changes)
+        if not changes.timers:
+            return changes
+        self.timers.change(changes.timers, self.moment)
+        waits = Intake()
+        self._note_waits(waits)
+        first, watermark = self.timers.first_event(), None if self.clock is None else self.clock.watermark
+        reached = first is not None and watermark is not None and first <= watermark
+        rest = reached or (bool(self.timers.by_id) and self._all_ended)
+        return changes._replace(wait_until=waits.wait_until, timer_at=waits.timer_at, rest=rest)
 
     # ---- what is reported -----------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from logline.names import PortName, Serial
 
 if TYPE_CHECKING:
+    from logline.engine.keyed import KeyChanges
     from logline.engine.sets import Member
 
 
@@ -52,3 +53,5 @@ class Result(NamedTuple):
     blameless: bool = False
     """Of a failure: whether the set is not to blame, since what every set needs is gone. It stays due, and the run
     fails, whatever `on_error` says."""
+    keyed: KeyChanges | None = None
+    """What it changed of the states of keys; part of the step that logs its outputs (R1)."""

@@ -104,6 +104,9 @@ class Sealing:
             # What was asked for it tells what became of it, also if nothing was made.
             bool(due.answers) or any(produced.port in self._spec.traced_out for produced in outputs)
         )
+        if due.keyed is not None:
+            step.keyed.update(due.keyed.states)
+            step.timers.update(due.keyed.timers)
         if due.dropped is not None:
             step.sets.dropped[serial] = due.dropped
         if due.retried:  # whatever came of it: what failed again is a new error

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logline.engine.events import Output
+from logline.engine.keyed import KeyView
 from logline.engine.sets import Member, own_id
 from logline.names import InsetId
 
@@ -24,6 +25,8 @@ class SetState:
     """Whether a try of `generate` has failed, and may have used up the event state."""
     calls: Any = None
     """What whoever runs `generate` knows of the calls it makes, over all tries."""
+    keys: KeyView | None = None
+    """The states of keys, as the try that is under way sees and changes them."""
 
     def name(self) -> InsetId:
         """The id, also of a set that is one event."""

@@ -112,6 +112,8 @@ class InstanceSpec:
     stateless: bool = False
     plain: bool = False
     """Whether runs of events may be generated as they are taken in (`do.Apply`)."""
+    keyed: bool = False
+    """Whether it has a state per key: one input set at a time is taken in and generated (R31)."""
     concurrency: int = 1
     ordered: bool = True
     on_error: OnError = "stop"

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from logline.engine.events import Collection, Output, Position
 from logline.engine.history import Finished, Lone, Segment
+from logline.engine.keyed import KeyState
 from logline.engine.merging import (
     Part,
     changes,
@@ -131,6 +132,8 @@ class Step:
     clock: dict[ChannelName, int] = update(into="clock")
     timers: dict[InsetId, Timer | None] = update()
     """None for one that is cleared."""
+    keyed: dict[bytes, KeyState | None] = update()
+    """The states of keys that have changed; None for one that is deleted (R31)."""
     collected: dict[PortName, Collection] = update()
     forget: dict[ChannelName, Ssn] = update()
     """Memberships of done sets below this SSN are not needed any more."""

@@ -39,6 +39,9 @@ class LogContents(Flow, Protocol):
     def state_fits(self, operator: OperatorId) -> bool:
         """Whether the pipeline's State can read the state that the log holds."""
 
+    def keys(self, operator: OperatorId) -> int:
+        """How many keys have a state or a timer."""
+
     def unwritten(self, operator: OperatorId, target: TargetName) -> int:
         """How many write actions of the target are not known to be done."""
 
@@ -126,7 +129,13 @@ class _Comparison:
             self._unless_open(f"it has become {kind}", "its input sets in the log are of the other kind")
         elif old.state != new.state:
             self._compare_state()
+        if old.keyed != new.keyed:
+            self._compare_keyed()
         if old.parameters is not None and new.parameters is not None and old.parameters != new.parameters:
+            if old.keyed is not None and self._keys():
+                what = f"it had {_pairs(old.parameters)} and now has {_pairs(new.parameters)}"
+                self._refuse(what, f"the log has the states of {self._keys()} keys by the old ones", _FRESH)
+                return
             self._unless_open(
                 f"it had {_pairs(old.parameters)} and now has {_pairs(new.parameters)}",
                 "input sets that began with the old ones would be rebuilt as something else",
@@ -241,6 +250,25 @@ class _Comparison:
             self._accept(what, "it begins as State() makes it")
         else:
             self._refuse(what, "the state in the log could not be read", _FRESH)
+
+    def _keys(self) -> int | str:
+        return "some" if self.contents is None else self.contents.keys(self.id)
+
+    def _compare_keyed(self) -> None:
+        """The states of keys are read when they are next asked for. Fields that were added have their defaults;
+        otherwise `migrate` makes the new state of the old one."""
+        old, new, keys = self.old.keyed, self.new.keyed, self._keys()
+        what = f"the state of a key had {_pairs(old)} and now has {_pairs(new)}"
+        if old is None or not keys:
+            self._accept(what, "the log has no state of a key")
+        elif new is not None and old.items() <= new.items():
+            added = _list(sorted(new.keys() - old.keys()))
+            self._accept(f"the state of a key has new fields: {added}", "they begin at their defaults")
+        elif new is not None and self.new.migrates:
+            self._accept(what, "migrate= makes the new ones of the old ones, when they are next asked for")
+        else:
+            remedy = "give migrate=, a function from the old state, as a dict, to the new one; or "
+            self._refuse(what, f"the log has the states of {keys} keys", remedy + _FRESH)
 
 
 _DRAIN = "run the pipeline as it was until that is done (stop it with drain), then change it"

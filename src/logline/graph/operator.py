@@ -41,6 +41,7 @@ from typing import (
 import msgspec
 import pyarrow as pa
 
+from logline.graph.keys import Keys
 from logline.names import Called, InsetId, InstanceName, PortName, Ssn, event_name
 
 if TYPE_CHECKING:
@@ -190,6 +191,8 @@ class Context(ABC, Generic[S]):
 
     state: S
     """The global state. Only `assign` may change it; the other methods get a copy."""
+    keys: Keys[Any]
+    """The states of keys, of an operator that declares `Keyed`. Valid in `generate`."""
     random: Random
     """A random generator of this operator."""
     id: str
@@ -292,6 +295,14 @@ class Operator(Generic[A, S]):
     State: ClassVar[type | None] = None
     """The type of the global state. The first life makes one without arguments, later ones get it from the log. Keep
     it small: each change is logged whole. Only `assign` may change it."""
+    Keyed: type | None = None
+    """The type of the state that each key has, for `ctx.keys` in `generate`. An operator that declares it defines no
+    `assign`. Its events are generated in order, one at a time."""
+    migrate: Callable[[Any], Any] | None = None
+    """Makes a state of a key of one that was logged by an earlier `Keyed`, as a dict of plain values."""
+    ttl: Duration | None = None
+    """How long the state of a key is kept after it was last set; None for good. It is counted by the event clock if
+    there is one, else by the wall clock."""
     time: Mapping[str, str] = MappingProxyType({})
     """Input port -> its event-time column; gives the operator an event clock."""
     depends: Mapping[str, str] = MappingProxyType({})

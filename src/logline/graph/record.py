@@ -100,6 +100,10 @@ class OperatorRecord(msgspec.Struct, frozen=True):
     """The class of a middle operator or sink: what is ready-made is known by it. Empty in older logs."""
     places: Mapping[TargetName, PlaceRecord] = {}
     """Where its targets are, as far as they say so."""
+    keyed: Mapping[str, str] | None = None
+    """The fields of the state of a key with their types; None if it has none."""
+    migrates: bool = False
+    """Whether it makes states of those that an earlier type logged."""
 
     @property
     def stages(self) -> bool:
@@ -199,6 +203,8 @@ def _operator(graph: Graph, node: Node) -> OperatorRecord:
         version=node.options.version or code_digest(op if op is not None else source),
         stateless=op is None or is_stateless(op),
         state=None if op is None or op.State is None else state_fields(op.State),
+        keyed=None if op is None or op.Keyed is None else state_fields(op.Keyed),
+        migrates=op is not None and op.migrate is not None,
         read=None if source is None else _read(source),
         depends=tuple(dependencies(graph, node)),
         parameters={} if op is None else {name: str(value) for name, value in op.parameters().items()},

@@ -7,9 +7,11 @@ several are raised together, so that an author does not have to find them one ru
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, get_args
 
+import msgspec
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -207,6 +209,7 @@ def _operator(graph: Graph, node: Node) -> Iterator[LoglineError]:
     yield from _time(graph, node, op)
     if op.State is not None:
         yield from _caught(check_state, node.name, op.State)
+    yield from _keyed(node, op)
     yield from _caught(check_shippable, node.name, op)
 
 
@@ -236,6 +239,33 @@ def _phases(name: str, op: Operator[Any, Any]) -> Iterator[LoglineError]:
                 )
     elif kind.update is Operator.update:
         yield DefinitionError(f"operator {name!r}: {kind.__name__} defines assign() and needs update() too")
+
+
+def _keyed(node: Node, op: Operator[Any, Any]) -> Iterator[LoglineError]:
+    """An operator with a state per key is generated in order, one event at a time (R31)."""
+    what = f"operator {node.name!r} ({type(op).__name__})"
+    if op.Keyed is None:
+        if op.ttl is not None:
+            yield DefinitionError(f"{what} has a ttl and no state per key: declare Keyed, the type of a state")
+        return
+    if not is_stateless(op):
+        yield DefinitionError(
+            f"{what} declares Keyed and defines assign(): with a state per key every event is an input set of its "
+            "own; leave assign() out, and use ctx.keys in generate()"
+        )
+    if node.options.concurrency > 1:
+        yield OptionError(
+            f"{what} has a state per key, so that each event waits for the one before it: leave concurrency out"
+        )
+    if not node.options.ordered:
+        yield OptionError(f"{what} has a state per key, so that its events are generated in order: leave ordered out")
+    if is_dataclass(op.Keyed) or issubclass(op.Keyed, msgspec.Struct):
+        yield from _caught(check_state, node.name, op.Keyed)
+    if op.ttl is not None:
+        try:
+            duration(op.ttl)
+        except OptionError as error:
+            yield OptionError(f"{what}: ttl: {error}")
 
 
 def _time(graph: Graph, node: Node, op: Operator[Any, Any]) -> Iterator[LoglineError]:

@@ -57,6 +57,8 @@ class OperatorStatus:
     late: int = 0
     """Events on its port `late`: the rows of a window operator that came when their window was out, or without a
     time."""
+    keys: int = 0
+    """Keys that had a state when its life last said so, of an operator with a state per key."""
     counters: Mapping[str, int | float] = field(default_factory=dict)
     """What the operator counted with `ctx.count`."""
     targets: Mapping[str, TargetStatus] = field(default_factory=dict)

@@ -24,6 +24,7 @@ from logline.store.layout import (
     FAILURES,
     HEADS,
     JOURNAL,
+    KEYED,
     PLAIN,
     RESOLVED,
     RETRYING,
@@ -32,11 +33,12 @@ from logline.store.layout import (
     TIMERS,
     HeadRow,
     JournalRow,
+    KeyRow,
     SetRow,
     TimerRow,
     answer_key,
 )
-from logline.store.load import journal_row
+from logline.store.load import journal_row, key_digest
 from logline.store.members import MEMBERS, Joined
 from logline.store.rows import Collector, Rows
 
@@ -51,6 +53,7 @@ class Prepared(NamedTuple):
     joining: list[tuple[Serial, Joined]]
     finished: list[tuple[Serial, bytes, Joined]]
     timers: list[tuple[bytes, TimerRow | None]]
+    keyed: list[tuple[bytes, KeyRow | None]]
 
 
 def prepare(step: Step) -> Prepared:
@@ -69,7 +72,11 @@ def prepare(step: Step) -> Prepared:
         )
         for inset, timer in step.timers.items()
     ]
-    return Prepared(ids, joining, finished, timers)
+    keyed = [
+        (key_digest(raw), None if state is None else KeyRow(raw, state.value, state.touched))
+        for raw, state in step.keyed.items()
+    ]
+    return Prepared(ids, joining, finished, timers, keyed)
 
 
 def admit(rows: Rows, incarnation: Incarnation, number: int) -> JournalRow | None:
@@ -106,6 +113,11 @@ def apply(
             rows.delete(TIMERS, (digest,))
         else:
             rows.put(TIMERS, (digest,), timer)
+    for digest, row in prepared.keyed:
+        if row is None:
+            rows.delete(KEYED, (digest,))
+        else:
+            rows.put(KEYED, (digest,), row)
     errors = _errors(step)
     for ssn, serial in errors.retrying.items():
         rows.put(RETRYING, (ssn,), serial)

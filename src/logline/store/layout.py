@@ -5,6 +5,7 @@
     heads      port                     last, total, base       pins      port, block          (`store/pins.py`)
     sets       serial                   id, cause, due          members   serial, commit       (`store/members.py`)
     timers     digest of the id         id, at, clock, span     done      channel, block, serial
+    keyed      digest of the key        key, value, touched
     answers    serial, row, n           fn, digest, value       failures  serial
     resolved   SSN                      how an error was settled
     retrying   SSN                      the set that an error's is now
@@ -73,6 +74,14 @@ class TimerRow(NamedTuple):
     """In older logs there is none."""
 
 
+class KeyRow(NamedTuple):
+    """The state of a key (R31)."""
+
+    key: bytes
+    value: bytes
+    touched: int
+
+
 class PlainField(NamedTuple):
     """A field of a step that replaces rows and means nothing else."""
 
@@ -97,6 +106,7 @@ STATE = Table("state", bytes)
 HEADS = Table("heads", HeadRow, "name")
 SETS = Table("sets", SetRow, "number")
 TIMERS = Table("timers", TimerRow, "digest")
+KEYED = Table("keyed", KeyRow, "digest")
 ANSWERS = Table("answers", Answer, "number", "number", "number")
 FAILURES = Table("failures", Failure, "number")
 RESOLVED: Table[Outcome | Literal[True]] = Table("resolved", str | bool, "number")  # type: ignore[arg-type]
@@ -104,7 +114,19 @@ RESOLVED: Table[Outcome | Literal[True]] = Table("resolved", str | bool, "number
 RETRYING = Table("retrying", Serial, "number")
 PLAIN = _plain()
 _ERRORS: list[Table[Any]] = [FAILURES, RESOLVED, RETRYING]
-_OTHERS: list[Table[Any]] = [JOURNAL, STATE, HEADS, PINS, SETS, MEMBERS, DONE, TIMERS, ANSWERS, *_ERRORS]
+_OTHERS: list[Table[Any]] = [
+    JOURNAL,
+    STATE,
+    HEADS,
+    PINS,
+    SETS,
+    MEMBERS,
+    DONE,
+    TIMERS,
+    KEYED,
+    ANSWERS,
+    *_ERRORS,
+]
 BY_NAME = {table.name: table for table in (*_OTHERS, *(plain.table for plain in PLAIN), *HISTORY)}
 """All tables."""
 POSITIONS, WRITTEN, CLOCK = BY_NAME["positions"], BY_NAME["written"], BY_NAME["clock"]

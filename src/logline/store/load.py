@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 
 from logline.engine import codec
 from logline.engine.events import Head, Position
 from logline.engine.history import Finished
 from logline.engine.image import Image, Needs, Taken
+from logline.engine.keyed import KeyState
 from logline.engine.sets import Answer, Member, OpenSet, Timer
 from logline.errors import LogError
 from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
@@ -19,6 +21,7 @@ from logline.store.layout import (
     FAILURES,
     HEADS,
     JOURNAL,
+    KEYED,
     PLAIN,
     POSITIONS,
     RESOLVED,
@@ -80,6 +83,22 @@ def image(rows: Rows) -> Image:
     found.resolved = {ssn: "retried" if how is True else how for (ssn,), how in rows.scan(RESOLVED)}
     found.segments = {segment.number: segment for segment in history.segments(rows)}
     return found
+
+
+def keyed(rows: Rows) -> dict[bytes, KeyState]:
+    """The states of all keys (R31). There may be millions: a claim puts them into its image, other readers do not."""
+    return {raw: KeyState(value, touched) for _, (raw, value, touched) in rows.scan(KEYED)}
+
+
+def key_state(rows: Rows, raw: bytes) -> KeyState | None:
+    """The state of one key."""
+    found = rows.get(KEYED, (key_digest(raw),))
+    return None if found is None else KeyState(found.value, found.touched)
+
+
+def key_digest(raw: bytes) -> bytes:
+    """What stands for a key of any length."""
+    return blake2b(raw, digest_size=16).digest()
 
 
 def head(rows: Rows, port: PortName) -> Head:

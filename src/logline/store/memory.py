@@ -52,6 +52,7 @@ class MemoryJournal:
         self.incarnation = Incarnation(journal.incarnation)
         self.image = load.image(data.rows)
         self._heads = {port: Head(h.last, h.total, h.base, set(h.pinned)) for port, h in self.image.heads.items()}
+        self.image.keyed = load.keyed(data.rows)
 
     def commit(self, step: Step) -> None:
         """Atomic under the store's lock: what can fail has been done when the first row changes."""

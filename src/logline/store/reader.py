@@ -11,10 +11,11 @@ from logline.engine.clock import port_marks_key
 from logline.engine.events import Head, Output
 from logline.engine.history import Finished, Membership
 from logline.engine.image import Image, Needs, Taken
+from logline.engine.keyed import KeyState
 from logline.engine.sets import Answer
 from logline.names import ChannelName, Incarnation, PortName, Serial, Ssn
 from logline.store import history, load, members, pins
-from logline.store.layout import CLOCK
+from logline.store.layout import CLOCK, KEYED
 from logline.store.rows import Events, Rows
 
 
@@ -69,6 +70,21 @@ class RowsReader(ABC):
         """The image as of the last commit."""
         with self.look() as (rows, _):
             return load.image(rows)
+
+    def keyed(self) -> Mapping[bytes, KeyState]:
+        """The states of all keys."""
+        with self.look() as (rows, _):
+            return load.keyed(rows)
+
+    def count_keys(self) -> int:
+        """How many keys have a state."""
+        with self.look() as (rows, _):
+            return sum(1 for _ in rows.scan(KEYED))
+
+    def key_state(self, raw: bytes) -> KeyState | None:
+        """The state of one key."""
+        with self.look() as (rows, _):
+            return load.key_state(rows, raw)
 
     def history(self) -> Iterator[Finished]:
         """Done sets, in the order of their serials."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from logline.engine.events import Head, Output
 from logline.engine.history import Finished, Membership
 from logline.engine.image import Image, Needs, Taken
+from logline.engine.keyed import KeyState
 from logline.engine.sets import Answer
 from logline.engine.step import Step
 from logline.graph.record import GraphRecord
@@ -88,7 +89,16 @@ class Reader(Protocol):
         """The position alone: members are as many as sets have, and this is asked while a sender waits (R13)."""
 
     def image(self) -> Image:
-        """The committed image; for tables and checks, not for the path of an event."""
+        """The committed image; for tables and checks, not for the path of an event. Without the states of keys."""
+
+    def keyed(self) -> Mapping[bytes, KeyState]:
+        """The committed states of all keys (R31)."""
+
+    def count_keys(self) -> int:
+        """How many keys have a state. It looks at all of them."""
+
+    def key_state(self, raw: bytes) -> KeyState | None:
+        """The committed state of one key, given as bytes (`encode_key`)."""
 
     def history(self) -> Iterator[Finished]:
         """Memberships of done sets that are still remembered."""

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from logline.engine.clock import WATERMARK, EventClock, Timers
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.sets import Timer
-from logline.names import ChannelName
+from logline.names import ChannelName, InsetId
 
 A, B, C = (ChannelName(name) for name in ("a.out>w.in", "b.out>w.in", "c.out>w.in"))
 
@@ -157,13 +157,17 @@ def timers(**times: int) -> Timers:
     return found
 
 
+def ids(come: list[tuple[InsetId, Timer]]) -> list[InsetId]:
+    return [inset for inset, _ in come]
+
+
 def test_timers_come_in_the_order_of_their_times() -> None:
     t = timers(c=30, a=10, b=20, z=10)
     assert t.first_event() == 10
-    assert t.take_event(9) == []
-    assert t.take_event(20) == ["a", "z", "b"]
+    assert ids(t.take_event(9)) == []
+    assert ids(t.take_event(20)) == ["a", "z", "b"]
     assert t.by_id == {"c": Timer(30, "event")}
-    assert t.take_event(100) == ["c"]
+    assert ids(t.take_event(100)) == ["c"]
     assert t.first_event() is None
 
 
@@ -172,16 +176,16 @@ def test_the_latest_call_wins(later: int) -> None:
     t = timers(a=10)
     t.set("a", Timer(later, "event"), at(0))
     assert t.first_event() == later
-    assert t.take_event(100) == ["a"]
-    assert t.take_event(100) == []
+    assert ids(t.take_event(100)) == ["a"]
+    assert ids(t.take_event(100)) == []
 
 
 def test_the_latest_call_wins_across_clocks() -> None:
     t = timers(a=10)
     t.set("a", Timer(10, "wall"), at(0))
     assert t.first_event() is None
-    assert t.take_event(100) == []
-    assert t.take(at(10)) == ["a"]
+    assert ids(t.take_event(100)) == []
+    assert ids(t.take(at(10))) == ["a"]
 
 
 def test_clear() -> None:
@@ -190,7 +194,7 @@ def test_clear() -> None:
     assert not t.clear("a")
     assert t.first_event() == 20
     t.set("a", Timer(10, "event"), at(0))  # again, at the same time
-    assert t.take_event(100) == ["a", "b"]
+    assert ids(t.take_event(100)) == ["a", "b"]
     assert t.first_event() is None
 
 
@@ -198,8 +202,8 @@ def test_the_clocks_are_apart() -> None:
     t = timers(a=10)
     t.set("b", Timer(5, "wall"), at(0))
     assert (t.first_event(), t.first_wall()) == (10, 5)
-    assert t.take(at(100)) == ["b"]
-    assert t.take_event(100) == ["a"]
+    assert ids(t.take(at(100))) == ["b"]
+    assert ids(t.take_event(100)) == ["a"]
 
 
 @pytest.mark.parametrize("ahead", [-1000, 0, 1000])
@@ -208,8 +212,8 @@ def test_a_span_is_over_when_so_much_time_has_passed(ahead: int) -> None:
     t = Timers()
     t.set("a", Timer(100 + 30, "wall", 30), at(100))
     assert (t.first_span(), t.first_wall()) == (130, None)
-    assert t.take(Moment(Monotonic(129), Wall(129 + ahead))) == []
-    assert t.take(Moment(Monotonic(130), Wall(130 + ahead))) == ["a"]
+    assert ids(t.take(Moment(Monotonic(129), Wall(129 + ahead)))) == []
+    assert ids(t.take(Moment(Monotonic(130), Wall(130 + ahead)))) == ["a"]
     assert t.by_id == {} and t.first_span() is None
 
 
@@ -226,14 +230,14 @@ def test_times_and_spans_that_have_come_are_in_the_order_of_their_times() -> Non
     t.set("late", Timer(9, "wall"), at(0))
     t.set("span", Timer(7, "wall", 7), at(0))
     t.set("early", Timer(5, "wall"), at(0))
-    assert t.take(at(10)) == ["early", "span", "late"]
+    assert ids(t.take(at(10))) == ["early", "span", "late"]
 
 
 def test_ids_of_different_kinds_at_the_same_time() -> None:
     t = Timers()
     for inset in ("a", 1, ("a", 1), ()):
         t.set(inset, Timer(10, "event"), at(0))  # ids are not compared with one another
-    assert t.take_event(10) == ["a", 1, ("a", 1), ()]
+    assert ids(t.take_event(10)) == ["a", 1, ("a", 1), ()]
 
 
 def test_a_channel_that_comes_holds_the_watermark_back_and_never_moves_it_back() -> None:

@@ -105,6 +105,7 @@ _CHANGES: dict[str, Any] = {
     "state": b"",
     "clock": {ORDERS: 0},
     "timers": {"H": None},
+    "keyed": {b"key": None},
     "answers": {ONE: [answer(ONE)]},
     "failures": {ONE: BROKEN},
     "written": {TargetName("store"): 0},

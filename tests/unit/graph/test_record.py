@@ -92,6 +92,7 @@ def test_what_a_log_holds_is_what_is_written_today() -> None:
         assert operator.pop("parameters") == {}  # later than the others
         operator.pop("id")
         operator.pop("places")  # the same
+        assert (operator.pop("keyed"), operator.pop("migrates")) == (None, False)
     assert {key: made[key] for key in WRITTEN} == WRITTEN
 
 

@@ -20,6 +20,7 @@ import msgspec
 
 from logline.engine.events import CLOSED, Output, Position
 from logline.engine.image import Image
+from logline.engine.keyed import is_key_timer
 from logline.engine.spec import write_port
 from logline.engine.step import Step
 from logline.errors import Fenced, LogError, PipelineChanged
@@ -280,6 +281,12 @@ class _Contents:
 
     def sets(self, operator: OperatorId) -> list[str]:
         return [str(opened.id) for image in self._images(operator) for opened in image.sets.values()]
+
+    def keys(self, operator: OperatorId) -> int:
+        if instance_name(operator) not in self.store.instances():
+            return 0
+        reader = self.store.read(instance_name(operator))
+        return max(reader.count_keys(), sum(is_key_timer(inset) for inset in reader.image().timers))
 
     def errors(self, operator: OperatorId) -> int:
         return sum(image.unsettled_errors for image in self._images(operator))

@@ -18,12 +18,14 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from logline.engine import codec
+from logline.engine.keyed import KeyView
 from logline.engine.phase_context import Services, counted
 from logline.engine.phases import Phases
 from logline.engine.sets import Answer, Member, bare
 from logline.errors import AnswerMismatch, CodecError, TryOver
 from logline.graph.authored import module_of
 from logline.graph.durations import duration
+from logline.graph.keys import Keys
 from logline.graph.operator import Cause, Clock, Context, Duration
 from logline.names import InsetId, PortName, Serial
 from logline.runtime.lives.calls import Attempt, SetCalls
@@ -101,6 +103,7 @@ class SetContext(Context[Any]):
         """How many answers of an earlier set were used for each question: a function with its arguments."""
         self.cause = cause
         self.random = services.random
+        self.view: KeyView | None = None
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:  # type: ignore[override]
@@ -114,6 +117,12 @@ class SetContext(Context[Any]):
             return self._services.decode_state(encoded)
         kind = self._phases.op.State
         return None if kind is None else kind()
+
+    @property
+    def keys(self) -> Keys[Any]:  # type: ignore[override]
+        if self.view is None:
+            raise TypeError("ctx.keys: the operator has no state per key: declare Keyed = the type of a state")
+        return self.view
 
     @property
     def id(self) -> str:  # type: ignore[override]
@@ -155,7 +164,7 @@ class SetContext(Context[Any]):
         return self._gate.pause(self._serial, duration(wait).total_seconds())
 
     def _like(self, row: int, made: int, used: Mapping[tuple[str, str], int] | None = None) -> SetContext:
-        return SetContext(
+        found = SetContext(
             self._phases,
             self._services,
             self._gate,
@@ -169,6 +178,8 @@ class SetContext(Context[Any]):
             made,
             used,
         )
+        found.view = self.view
+        return found
 
     def fire(
         self,

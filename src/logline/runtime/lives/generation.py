@@ -100,9 +100,11 @@ class Generation:
         calls: SetCalls = known.calls or SetCalls()
         known.calls = calls
         calls.begin(job.answers)
+        known.keys = self.phases.view_keys(job.cause)
         ctx = SetContext(
             self.phases, self.services, gate, job.serial, inset, known.members, job.cause, calls, calls.attempt
         )
+        ctx.view = known.keys
         if self.suspects is not None:
             self.suspects.begin(job.serial, inset, ctx.id.rpartition("/")[2])
         return (inset, known), self.op.generate(inset, known.acc, ctx)
@@ -168,10 +170,13 @@ class Generation:
         """The set is generated; its event state is not needed any more."""
         if self.suspects is not None:
             self.suspects.end(serial)
-        if (known := self.phases.sets.get(serial)) is not None and known.calls is not None:
+        known, keyed = self.phases.sets.get(serial), None
+        if known is not None and known.calls is not None:
             known.calls.attempt.end()
+        if known is not None and known.keys is not None:
+            keyed = self.phases.take_keys(known.keys)
         self.phases.drop(serial)
-        return Result(serial, tuple(outputs))
+        return Result(serial, tuple(outputs), keyed=keyed)
 
     def failed(self, serial: Serial, error: BaseException) -> Result:
         """The result of a set whose user code raised; it says whether `retry` covers the exception."""

@@ -56,6 +56,7 @@ class Instance:
     retry_on: tuple[type[BaseException], ...] = ()
     lateness: int = 0
     idle: int | None = None
+    ttl: int | None = None
     rows: int = 10_000
     within: int = 100_000
     items: int = 256
@@ -176,11 +177,12 @@ def _with_code(node: Node, spec: InstanceSpec, name: Called) -> Instance:
     assert op is not None
     return replace(
         instance,
-        spec=replace(spec, stateless=is_stateless(op), plain=_is_plain(op, spec)),
+        spec=replace(spec, stateless=is_stateless(op), plain=_is_plain(op, spec), keyed=op.Keyed is not None),
         op=op,
         sinks=dict(node.targets),
         lateness=micros(duration(op.lateness)),
         idle=None if op.idle is None else micros(duration(op.idle)),
+        ttl=None if op.ttl is None else micros(duration(op.ttl)),
     )
 
 

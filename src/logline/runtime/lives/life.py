@@ -28,6 +28,7 @@ from logline.engine.spec import InstanceSpec
 from logline.engine.user_errors import USER_ERRORS, UserError, failure_of
 from logline.errors import DefinitionError, PermanentError, SchemaError
 from logline.graph.connector import Sink
+from logline.graph.key_states import KeyCodec
 from logline.graph.states import check_logged, encode_state, read_state
 from logline.names import PartitionName, Serial, TargetName
 from logline.recovery.machines import machine_for
@@ -122,7 +123,7 @@ class Life(LogLife):
         self.applied: dict[TargetName, int] = {}
         """The last write that each target has taken. The machine hears of it when a run of writes is through."""
         if instance.op is not None:
-            op, name, state = instance.op, instance.operator, instance.op.State
+            op, name, state, keyed = instance.op, instance.operator, instance.op.State, instance.op.Keyed
             services = Services(
                 around.random or Random(),
                 logging.getLogger(f"logline.op.{self.spec.name}"),
@@ -131,13 +132,16 @@ class Life(LogLife):
                 encode_state,
                 lambda raw: read_state(name, raw, state) if state is not None else None,
                 lambda value, raw: check_logged(name, value, raw, state) if state is not None else None,
-                around.stubs,
+                stubs=around.stubs,
                 rejected=instance.payloads.rejected,
+                keyed=None if keyed is None else KeyCodec(name, keyed, op.migrate),
             )
             if instance.inherits is not None:
                 inherited = InheritedAnswers(instance.inherits, self.spec.name, store.read)
                 services = replace(services, inherited=inherited.take)
-            self.phases = Phases(instance.spec, op, services, lateness=instance.lateness, idle=instance.idle)
+            self.phases = Phases(
+                instance.spec, op, services, lateness=instance.lateness, idle=instance.idle, ttl=instance.ttl
+            )
             generation = self._generation = Generation(
                 op,
                 self.phases,
@@ -263,8 +267,9 @@ class Life(LogLife):
         assert self.phases is not None
         known = self.phases.sets[action.serial]
         payloads, members = self.instance.payloads, known.members
-        if self._connections[members[-1].channel].sender == self.spec.name:  # rows that were retried: the last count
-            batches = [payloads.rejected(self.pick(members[-1].channel, [members[-1].ssn])[0].payload)]
+        last = members[-1] if members else None  # there is none if it came of a timer
+        if last is not None and self._connections[last.channel].sender == self.spec.name:  # retried rows: these count
+            batches = [payloads.rejected(self.pick(last.channel, [last.ssn])[0].payload)]
         else:
             batches = [self.pick(member.channel, [member.ssn])[0].payload for member in members]
         names = [str(own_id(member)) for member in known.members]

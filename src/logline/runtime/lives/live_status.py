@@ -28,6 +28,8 @@ SOME = 3
 def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatus) -> OperatorStatus:
     """`known` with the numbers of this moment. Called by any thread."""
     machine, spec, phases = driver.machine, driver.life.spec, driver.life.phases
+    if phases is not None and phases.keys is not None:
+        known = replace(known, keys=len(phases.keys))
     if driver.over is not None:
         return logged_status(store, spec, known.without_life())
     if machine.phase in ("new", "claiming"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from logline.names import (
     port_name,
 )
 from logline.runtime.log.error_states import error_states, errors_table, rows_table
+from logline.runtime.log.keyed import state_table
 from logline.store.address import address_of, as_text, find_store, no_log, shown
 from logline.store.seam import Reader, Store
 from logline.store.tables import TABLES, one_table, record_in
@@ -177,6 +178,11 @@ class Log:
         """
         found = list(error_states(self.store, operator, settled=settled))
         return rows_table(found) if rows else errors_table(self.store, found)
+
+    def state(self, operator: str, key: Any = None) -> pa.Table:
+        """The states of an operator's keys, as they are committed: the columns of the key, then the fields of its
+        state. With `key`, a value or a tuple of them, that key alone: `log.state("fraud", "4711")`."""
+        return state_table(self.store, operator, key)
 
     def versions(self, operator: str) -> pa.Table:
         """Which version of an operator's code made which of its events: a row per version and output port that it has

@@ -78,7 +78,7 @@ def log_status(store: Store) -> LogStatus:
 
 def _at_rest(known: OperatorStatus) -> OperatorStatus:
     """What a note of an earlier run still says: how often it restarted, what it counted."""
-    return OperatorStatus(restarts=known.restarts, counters=known.counters)
+    return OperatorStatus(restarts=known.restarts, counters=known.counters, keys=known.keys)
 
 
 def _phase(

@@ -42,8 +42,10 @@ def generate_again(
 
     With `ask`, calls without an answer in the log are made; otherwise they are refused, but for `may_ask`.
     """
-    cause: Cause = "ready" if instance.spec.stateless else "fired"
+    cause: Cause = "ready" if instance.spec.stateless and inset.members else "fired"
     image = Image(serial=inset.serial, state=state)
+    if instance.spec.keyed:  # as they are now: what they were then is not in the log
+        image.keyed = dict(store.read(instance.spec.name).keyed())
     image.sets[inset.serial] = OpenSet(inset.id, list(inset.members), cause)
     image.due = [inset.serial]
     image.answers[inset.serial] = list(answers)

@@ -52,6 +52,7 @@ class LmdbJournal:
             journal = journal._replace(incarnation=journal.incarnation + 1)
             table.put(JOURNAL, (), journal)
             self.image = load.image(table)
+            self.image.keyed = load.keyed(table)
             self._schemas = read_schemas(txn)
             self._staging = self._staged(txn)
         self.incarnation = Incarnation(journal.incarnation)

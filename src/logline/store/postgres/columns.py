@@ -37,6 +37,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "members": ("serial", "commit"),
     "done": ("channel", "block", "serial"),
     "timers": ("digest",),
+    "keyed": ("digest",),
     "answers": ("of_set", "of_row", "at"),
     "failures": ("serial",),
     "resolved": ("ssn",),

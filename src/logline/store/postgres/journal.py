@@ -104,6 +104,7 @@ class PgJournal:
         self._book = Book()
         connections.run(partial(self._load, rows))
         self.image = load.image(rows)
+        self.image.keyed = self._ask(load.keyed)
         self._heads = {p: Head(h.last, h.total, h.base, set(h.pinned)) for p, h in self.image.heads.items()}
         self._staging = self._place_runs()
         self._wait = 0

@@ -12,6 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from logline.engine.events import Head, Position
 from logline.engine.history import Finished
 from logline.engine.image import Image
+from logline.engine.keyed import KeyState
 from logline.engine.progress import Progress
 from logline.engine.results import Failure
 from logline.engine.sets import Answer, Member, Timer
@@ -41,6 +42,7 @@ def busy_step() -> Step:
         state=b"",
         clock={ORDERS: -5, ChannelName(""): -7},
         timers={"BZ234": Timer(-1, "event"), 7: Timer(2**50, "wall")},
+        keyed={b"BZ234": KeyState(b"", 5), b"": KeyState(b"state")},
         written={TargetName("store"): 3},
         progress={PartitionName("0"): Progress(2, "complete", b"", Ssn(7), 70, True, (b"", b"m1"))},
         ended=True,
@@ -273,6 +275,16 @@ class CommitRules(StoreSuite):
         scribe.commit(step_of(done=[ONE, THREE]))
         image = store.claim(HOURLY).image
         assert (list(image.sets), image.due, image.answers, image.failures) == ([TWO], [], {}, {})
+
+    def test_keys_that_changed_are_replaced_and_a_deleted_one_is_gone(self, store: Store) -> None:
+        scribe = Scribe(store, HOURLY)
+        long = b"k" * 2000
+        scribe.commit(Step(keyed={b"a": KeyState(b"1", 1), b"b": KeyState(b"1", 2**62), long: KeyState(b"", -3)}))
+        scribe.check()
+        scribe.commit(Step(keyed={b"a": KeyState(b"2", 4), b"b": None, b"never there": None}))
+        scribe.check()
+        assert store.claim(HOURLY).image.keyed == {b"a": KeyState(b"2", 4), long: KeyState(b"", -3)}
+        assert store.read(HOURLY).key_state(b"b") is None
 
     def test_random_steps_lives_and_restarts(self, open_log: OpenLog) -> None:
         def machine() -> JournalMachine:

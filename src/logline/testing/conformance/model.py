@@ -268,6 +268,8 @@ def _check_kept(reader: Reader, model: Model) -> None:
 def check(reader: Reader, model: Model) -> None:
     """Everything a reader can be asked, against the model."""
     assert exact(reader.image()) == exact(model.image)
+    assert reader.keyed() == model.image.keyed
+    assert all(reader.key_state(raw) == state for raw, state in model.image.keyed.items())
     assert exact_history(reader.history()) == _wanted_history(model)
     for channel, position in model.image.positions.items():
         found, wanted = reader.needs(channel), model.needs(channel)

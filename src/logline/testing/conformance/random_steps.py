@@ -55,6 +55,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.scribe = Scribe(self.store, INSTANCE, model)
         assert self.scribe.journal.incarnation > old.journal.incarnation
         assert exact(self.scribe.journal.image) == exact(model.image)
+        assert self.scribe.journal.image.keyed == model.image.keyed
         with pytest.raises(Fenced):
             old.journal.commit(old.number(data.draw(steps(model))))
 
@@ -68,6 +69,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.scribe = Scribe(self.store, INSTANCE, self.scribe.model)
         assert self.scribe.journal.incarnation > before
         assert exact(self.scribe.journal.image) == exact(self.scribe.model.image)
+        assert self.scribe.journal.image.keyed == self.scribe.model.image.keyed
 
     @invariant()
     def same(self) -> None:

@@ -408,5 +408,6 @@ def spoil(image: Image) -> None:
     image.due.clear()
     for known in (image.positions, image.clock, image.timers, image.failures, image.written, image.reads):
         known.clear()
+    image.keyed.clear()
     image.state = b"spoilt"
     image.left = True

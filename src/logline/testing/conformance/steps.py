@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from logline.engine.events import Collection, Head, Output, Position
 from logline.engine.history import Segment
+from logline.engine.keyed import NEVER, KeyState, encode_key
 from logline.engine.progress import Progress
 from logline.engine.results import Failure, Outcome
 from logline.engine.sets import Answer, Member, Timer
@@ -48,6 +49,8 @@ _FEW: list[InsetId] = [
 ]
 insets: st.SearchStrategy[InsetId] = st.one_of(st.sampled_from(_FEW), _ATOMS, st.lists(_ATOMS, max_size=3).map(tuple))
 """Ids of every kind; a few of them again and again."""
+_keys = st.sampled_from([encode_key(key) for key in (("BZ234", None), (7,), (b"",))]) | st.binary(max_size=600)
+"""Keys as bytes, of any length."""
 
 notes: st.SearchStrategy[Any] = st.none() | st.recursive(
     st.one_of(
@@ -294,6 +297,8 @@ def _times(draw: Draw, model: Model, step: Step) -> None:
     step.clock = draw(st.dictionaries(st.sampled_from((*CHANNELS, ChannelName(""))), instants, max_size=2))
     timers = st.builds(Timer, instants, st.sampled_from(["event", "wall"]), st.integers(0, 2**50))
     step.timers = draw(st.dictionaries(insets, st.none() | timers, max_size=3))
+    states = st.builds(KeyState, _bytes, st.just(NEVER) | instants)
+    step.keyed = draw(st.dictionaries(_keys, st.none() | states, max_size=3))
 
 
 def _progresses(draw: Draw, model: Model, step: Step) -> None:

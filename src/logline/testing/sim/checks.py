@@ -23,10 +23,22 @@ from logline.engine.spec import InstanceSpec, again_channel, write_port
 from logline.engine.step import Step
 from logline.graph.instances import Channel
 from logline.graph.states import decode_state
-from logline.names import ERRORS, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName, event_name, sender_of
+from logline.names import (
+    ERRORS,
+    OUT,
+    ChannelName,
+    InstanceName,
+    PortName,
+    Serial,
+    Ssn,
+    TargetName,
+    event_name,
+    sender_of,
+)
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.life import Life
 from logline.store.memory import MemoryStore
+from logline.testing.sim.keyed import KeyedLists
 from logline.testing.sim.lineage_checks import LineageChecks
 from logline.testing.sim.looks import Looks
 from logline.testing.sim.operators import Mirror, Windows
@@ -200,6 +212,7 @@ class Checks:
         self._check_order(name, spec, image)
         self._check_memberships(name, spec)
         self._check_state(name, spec, image)
+        self._check_keyed(name, image)
         self._check_needed(name, spec)
         self._check_bound(name, spec, image)
         self.time.after_commit(spec, image)
@@ -293,7 +306,7 @@ class Checks:
         if len(set(image.due)) != len(image.due):
             raise Violation(f"DUE {name} twice: {image.due}")
         for serial, opened in image.sets.items():
-            if serial > image.serial or not opened.members:
+            if serial > image.serial or not (opened.members or isinstance(self.instances[name].op, KeyedLists)):
                 raise Violation(f"SET {name} {serial} of {image.serial}: {opened}")
             if opened.cause not in (None, "parked") and serial not in image.due:
                 raise Violation(f"DUE {name} set {serial} is due and not in the list")
@@ -370,6 +383,12 @@ class Checks:
         op = self.instances[name].op
         assert op is not None and op.State is not None and image.state is not None
         return decode_state(image.state, op.State)
+
+    def _check_keyed(self, name: InstanceName, image: Image) -> None:
+        """R31: the states of keys and the outputs are one commit."""
+        op = self.instances[name].op
+        if isinstance(op, KeyedLists):
+            op.check_states(self._records(name, OUT), self.store.read(name).keyed(), image)
 
     def _check_needed(self, name: InstanceName, spec: InstanceSpec) -> None:
         """R12: whatever a receiver may still ask for is there. Holds after its commits and the senders'."""

@@ -15,6 +15,7 @@ from logline.graph.connector import Guarantee, Source
 from logline.graph.model import Connection, Graph, Node, NodeOptions, Retry, Scope
 from logline.names import ERRORS, IN, InstanceName, LogId, OperatorName, PortName, TargetName
 from logline.runtime.lives.instances import Instance, instances_of
+from logline.testing.sim.keyed import KeyedLists, TimedKeyedLists
 from logline.testing.sim.operators import (
     Blocks,
     Choosy,
@@ -217,6 +218,8 @@ def drawn(seed: int) -> Scenario:
         kind_of: type[SimOperator] = rnd.choice((Pick, Blocks, Pairs, Windows, Patient, Rows, Flaky, Dropper, Mirror))
         if kind_of is Pick:
             kind_of = (Straight, Choosy, Pick, Choosy)[seed % 4]
+        if seed % 3 == 1 and kind_of in (Patient, Windows):
+            kind_of = KeyedLists if kind_of is Patient else TimedKeyedLists
         if kind_of is Flaky and seed % 5 == 0:
             kind_of = FlakyAsync
         _add_middle(make, f"op{index}", kind_of, streams, used, rnd)
@@ -270,6 +273,8 @@ def _add_middle(
         on_error="drop" if kind is Dropper else "divert" if issubclass(kind, Flaky) else "stop",
         retry=Retry(attempts=2, wait="1s") if issubclass(kind, (Flaky, Straight)) else None,
     )
+    if issubclass(kind, KeyedLists):
+        options = NodeOptions(on_error="divert", retry=Retry(attempts=2, wait="1s"))
     for feeds in inputs.values():
         used.update(feeds)
     streams.extend(make.add(name, op, inputs, options, targets))
