@@ -34,6 +34,7 @@ from logline.graph.secrets import env as env
 from logline.lineage.openlineage.settings import OpenLineage as OpenLineage
 from logline.names import InsetId as InsetId
 from logline.operators import Aggregate as Aggregate
+from logline.operators import KeyContext as KeyContext
 from logline.operators import Window as Window
 from logline.operators import events as events
 from logline.operators import sliding as sliding

@@ -63,6 +63,7 @@ from logline.graph.sample import sample_of
 from logline.graph.schemas import schema as read_schema
 from logline.graph.secrets import Secret
 from logline.graph.validate import check_declared, check_node, port_schema, validate
+from logline.keyed import KeyedOperators
 from logline.names import ERRORS, IN, NAME_RULE, OUT, OperatorName, PortName, TargetName, may_name
 from logline.operators import (
     Agg,
@@ -97,7 +98,7 @@ Keep = Duration | tuple[Duration, str]
 logger = logging.getLogger("logline")
 
 
-class Stream(EverydayOperators):
+class Stream(EverydayOperators, KeyedOperators):
     """One output port of an operator, as sources and operators return it. Its methods add operators that read it.
 
     `stream["late"]` and `stream["errors"]` are other output ports of the same operator.

@@ -65,6 +65,7 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "Stream.check_rows": ll.Stream.check_rows,
     "Stream.rebatch": ll.Stream.rebatch,
     "Stream.window": ll.Stream.window,
+    "Stream.stateful": ll.Stream.stateful,
     "Stream.union": ll.Stream.union,
     "Stream.sql": ll.Stream.sql,
     "Stream.apply": ll.Stream.apply,

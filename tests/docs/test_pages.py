@@ -63,7 +63,7 @@ def test_public_names_that_are_named_exist(page: Path) -> None:
     public = {name: getattr(ll, name) for name in ("Pipeline", "Stream", "Run", "Log", "Operator", "Source", "Sink")}
     missing = []
     for first, rest in re.findall(r"`(\w+)\.([\w.]+)", page.read_text(encoding="utf-8")):
-        found: object = {**public, "ll": ll, "ctx": ll.Context}.get(first)
+        found: object = {**public, "ll": ll, "ctx": ll.KeyContext}.get(first)
         for part in rest.rstrip(".").split(".") if found is not None else ():
             if not hasattr(found, part) and part not in getattr(found, "__annotations__", {}):
                 missing.append(f"{first}.{rest}")

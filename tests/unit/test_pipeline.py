@@ -395,8 +395,3 @@ def test_preview_wants_a_row() -> None:
     _, orders = sales()
     assert "ask for at least one row" in refused(OptionError, orders.preview, 0)
     assert "preview(rows='5'): ask for a whole number" in refused(OptionError, orders.preview, "5")
-
-
-@pytest.mark.parametrize("name", ["join", "stateful"])
-def test_what_comes_later_is_not_there_as_a_stub(name: str) -> None:
-    assert not hasattr(Stream, name)

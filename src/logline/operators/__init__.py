@@ -7,6 +7,7 @@ from logline.operators.custom_aggregate import Aggregate
 from logline.operators.flat_map import FlatFn, FlatMapRows
 from logline.operators.functions import Agg
 from logline.operators.gathered import Gathered
+from logline.operators.key_context import KeyContext
 from logline.operators.mapping import AsyncMapFn, Filter, MapBatches, MapFn, Union, Where
 from logline.operators.paced_mapping import PacedMapBatches, map_batches, waited_for
 from logline.operators.rebatch import Rebatch
@@ -16,6 +17,7 @@ from logline.operators.rows import MapRows, RowFn
 from logline.operators.shaping import Explode, Select, Split, WithColumns
 from logline.operators.sink import SinkOperator
 from logline.operators.sliding import SlidingAggregate
+from logline.operators.stateful import PacedStateful, Stateful, StatefulFn, stateful
 from logline.operators.whole import WholeAggregate
 from logline.operators.window import TumblingAggregate
 from logline.operators.window_aggregate import WindowAggregate
@@ -35,11 +37,13 @@ __all__ = [
     "FlatFn",
     "FlatMapRows",
     "Gathered",
+    "KeyContext",
     "MapBatches",
     "MapFn",
     "MapRows",
     "OnFail",
     "PacedMapBatches",
+    "PacedStateful",
     "Rebatch",
     "Reduction",
     "Row",
@@ -49,6 +53,8 @@ __all__ = [
     "Sliding",
     "SlidingAggregate",
     "Split",
+    "Stateful",
+    "StatefulFn",
     "Tumbling",
     "TumblingAggregate",
     "Union",
@@ -61,6 +67,7 @@ __all__ = [
     "events",
     "map_batches",
     "sliding",
+    "stateful",
     "tumbling",
     "waited_for",
     "whole",

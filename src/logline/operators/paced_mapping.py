@@ -49,7 +49,7 @@ class PacedMapBatches(Operator[Batch, None]):
         self._calls.close()
 
     async def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> AsyncIterator[Emit]:
-        made: list[Tabular] = await self._calls.ask(acc, ctx, lambda tables: tables)
+        made: list[Tabular] = await self._calls.ask(acc, ctx, lambda tables, _: tables)
         for table in made:
             yield Emit(table)
 

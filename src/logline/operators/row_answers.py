@@ -40,7 +40,7 @@ def plain_rows(batch: pa.RecordBatch) -> list[Row]:
     columns = []
     for field, column in zip(batch.schema, batch.columns, strict=True):
         try:
-            columns.append(_in_micros(column))
+            columns.append(in_micros(column))
         except pa.ArrowInvalid as error:
             raise SchemaError(
                 f"column {field.name!r} is {field.type} and has values between two microseconds, which Python "
@@ -51,7 +51,7 @@ def plain_rows(batch: pa.RecordBatch) -> list[Row]:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist()  # type: ignore[no-any-return]
 
 
-def _in_micros(column: pa.Array) -> pa.Array:
+def in_micros(column: pa.Array) -> pa.Array:
     """Nanoseconds, pandas' default, as microseconds: of nanoseconds Arrow makes values of pandas, or cuts them."""
     kind = _micro_type(column.type)
     return column if kind == column.type else column.cast(kind)
@@ -77,7 +77,7 @@ def _are(names: Sequence[str]) -> str:
 
 def _plain(value: object, field: pa.Field) -> Any:
     try:
-        plain = _in_micros(pa.array([value], field.type))[0].as_py()
+        plain = in_micros(pa.array([value], field.type))[0].as_py()
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _refused(value, field, str(error)) from error
     if not _same(value, plain, field.type):

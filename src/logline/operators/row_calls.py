@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from logline.errors import Abandoned, AnswerMismatch, EngineError, LogError, OptionError
 from logline.graph.durations import duration, shown
@@ -27,6 +28,10 @@ from logline.runtime.lives.daemon_threads import DaemonThreads
 ENGINE_ERRORS = (LogError, AnswerMismatch, EngineError, Abandoned)
 """What a `ctx.call` inside the function may raise that is no failure of the row: a life that was fenced off
 must not drop or divert it, nor try again."""
+
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def cancelled(error: BaseException) -> bool:
@@ -45,6 +50,13 @@ class Slot:
         if self._slots is not None:
             self._slots.release()
             self._slots = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A row or key whose function raised, after all tries."""
+
+    error: BaseException
 
 
 def _gap(rate: str) -> float:
@@ -105,14 +117,14 @@ class Caller:
         await ctx.pause(self._slots.acquire())
         return Slot(self._slots)
 
-    async def ask(self, row: Any, ctx: Context[Any], check: Callable[[object], Any]) -> Any:
-        """The function's answer, checked; tried again as `retry` says."""
+    async def ask(self, row: Any, ctx: Context[Any], check: Callable[[Any, Any], Any]) -> Any:
+        """The function's answer, checked; tried again as `retry` says. `check` gets it and the context of its try."""
         wait = self._wait
         for attempt in range(1, self._retry.attempts + 1):
             await self._pace(ctx)
             mine = ctx.again()
             try:
-                return check(await self._in_time(row, mine))
+                return check(await self._in_time(row, mine), mine)
             except ENGINE_ERRORS:
                 raise
             except self._retry.on as error:
@@ -166,3 +178,34 @@ class Caller:
                 self._threads = None
             raise
         return await answer if inspect.isawaitable(answer) else answer
+
+
+async def call_all(
+    calls: Caller,
+    items: Iterable[T],
+    ctx: Context[Any],
+    one: Callable[[int, T, Slot, asyncio.Event], Coroutine[Any, Any, R | Failed]],
+) -> list[R | Failed]:
+    """Has `one` called for each item, as many at once as there are slots, and returns what came of each, in order.
+
+    One that fails and sets the event is raised: no other is begun then.
+    """
+    tasks: list[asyncio.Task[R | Failed]] = []
+    stop = asyncio.Event()
+    try:
+        for index, item in enumerate(items):
+            slot = await calls.slot(ctx)
+            if stop.is_set():
+                slot.free()
+                break
+            task = asyncio.create_task(one(index, item, slot, stop))
+            task.add_done_callback(slot.free)  # however it ends, and if it never began
+            tasks.append(task)
+        # After a failure no row is begun, but those in flight end: their answers are paid for.
+        outcomes = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+    if stop.is_set():
+        raise next(outcome.error for outcome in outcomes if isinstance(outcome, Failed))
+    return outcomes

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import get_args
 
 import pyarrow as pa
@@ -26,16 +26,9 @@ from logline.graph.model import OnError, Retry
 from logline.graph.operator import Batch, Context, Duration, Emit, Operator, Reject, SchemaLike
 from logline.names import InsetId
 from logline.operators.row_answers import Row, plain_answer, plain_rows
-from logline.operators.row_calls import ENGINE_ERRORS, Caller, Slot, cancelled
+from logline.operators.row_calls import ENGINE_ERRORS, Caller, Failed, Slot, call_all, cancelled
 
 RowFn = Callable[[Row, Context[None]], Row | Awaitable[Row | None] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """A row whose function raised, after all tries."""
-
-    error: BaseException
 
 
 class MapRows(Operator[Batch, None]):
@@ -73,40 +66,19 @@ class MapRows(Operator[Batch, None]):
         self._calls.close()
 
     async def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> AsyncIterator[Emit | Reject]:
-        outcomes = await self._all(plain_rows(acc), ctx)
+        outcomes = await call_all(self._calls, plain_rows(acc), ctx, partial(self._one, ctx))
         rows = [outcome for outcome in outcomes if isinstance(outcome, dict)]
         if rows:
             yield Emit(pa.RecordBatch.from_pylist(rows, schema=self.schema))
         for index, outcome in enumerate(outcomes):
-            if isinstance(outcome, _Failed):
+            if isinstance(outcome, Failed):
                 error = outcome.error
                 reason = f"{type(error).__name__}: {message_of(error)}"
                 yield Reject(acc.slice(index, 1), reason, told(error), rows=(index,))
 
-    async def _all(self, rows: list[Row], ctx: Context[None]) -> list[Row | _Failed | None]:
-        tasks: list[asyncio.Task[Row | _Failed | None]] = []
-        stop = asyncio.Event()
-        try:
-            for index, row in enumerate(rows):
-                slot = await self._calls.slot(ctx)
-                if stop.is_set():
-                    slot.free()
-                    break
-                task = asyncio.create_task(self._one(index, row, ctx, slot, stop))
-                task.add_done_callback(slot.free)  # however it ends, and if it never began
-                tasks.append(task)
-            # After a failure no row is begun, but those in flight end: their answers are paid for.
-            outcomes = await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-        if stop.is_set():
-            raise next(outcome.error for outcome in outcomes if isinstance(outcome, _Failed))
-        return outcomes
-
     async def _one(
-        self, index: int, row: Row, ctx: Context[None], slot: Slot, stop: asyncio.Event
-    ) -> Row | _Failed | None:
+        self, ctx: Context[None], index: int, row: Row, slot: Slot, stop: asyncio.Event
+    ) -> Row | Failed | None:
         row_ctx = ctx.row(index)
 
         # The log shows the user's function as the one that was called, with the row as its argument.
@@ -136,9 +108,9 @@ class MapRows(Operator[Batch, None]):
             if self.on_error == "stop":
                 error.add_note(f"in row {index} of its event: {row!r:.500}")
                 stop.set()  # also when the call itself failed: on an answer that can't be logged, say
-            return _Failed(error)
+            return Failed(error)
         finally:
             row_ctx.give_up()
 
-    def _check(self, answer: object) -> Row | None:
+    def _check(self, answer: object, _: object) -> Row | None:
         return plain_answer(answer, self.schema)

@@ -74,7 +74,8 @@ def test_options_to_come_are_not_completed(kind: Any, option: str) -> None:
 
 def test_everything_that_makes_an_operator_takes_the_options_of_its_kind() -> None:
     wanted: dict[str, Any] = {"source": SourceOptions, "operator": WriterOptions, "apply": WriterOptions,
-                              "map_rows": RowOptions, "map_batches": RowOptions, "sink": SinkOptions}  # fmt: skip
+                              "map_rows": RowOptions, "map_batches": RowOptions,
+                              "stateful": RowOptions, "sink": SinkOptions}  # fmt: skip
     found: dict[str, Any] = {}
     for owner in (ll.Pipeline, ll.Stream):
         for name, method in inspect.getmembers(owner, inspect.isfunction):
