@@ -1,4 +1,4 @@
-"""The methods of `Stream` with a state per key: stateful."""
+"""The methods of `Stream` with a state per key: stateful, dedup, top."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from logline.errors import OptionError
 from logline.everyday import made
 from logline.graph.model import NodeOptions
 from logline.graph.operator import Duration, Operator, SchemaLike
-from logline.graph.options import RowOptions, resolve
+from logline.graph.options import OperatorOptions, RowOptions, resolve
 from logline.graph.schemas import schema as read_schema
-from logline.operators import StatefulFn, stateful
+from logline.operators import Dedup, StatefulFn, Top, stateful
 
 if TYPE_CHECKING:
     from logline.pipeline import Stream
@@ -51,6 +51,34 @@ class KeyedOperators:
         op = made(name, stateful, fn, declared, resolved, by=by, state=state, ttl=ttl, time=time, migrate=migrate)
         # A key is tried again by itself, and keys of one event are at work at once, not events.
         return self._then(name, op, replace(resolved, retry=None, concurrency=1))
+
+    def dedup(
+        self,
+        name: str,
+        *,
+        by: Sequence[str],
+        within: Duration | None = None,
+        time: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> Stream:
+        """Passes on the first row of each key, the values of the columns `by`.
+
+        With `within` a row is passed on again if that much time has passed since the last one that was: by the
+        event-time column `time` if there is one, else by the wall clock. Keys are forgotten after that time.
+        """
+        resolved = _in_order(name, resolve(name, "operator", options))
+        return self._then(name, made(name, Dedup, by, within, time), resolved)
+
+    def top(
+        self, name: str, n: int, *, by: Sequence[str], order: str | Sequence[str], **options: Unpack[OperatorOptions]
+    ) -> Stream:
+        """Keeps the best `n` rows of each key, by the columns of `order`: "price desc, at".
+
+        After an event it puts out the lists of the keys whose list has changed, whole, with the column `rank` from
+        1 on. Write them with `mode="upsert"` by key and rank.
+        """
+        resolved = _in_order(name, resolve(name, "operator", options))
+        return self._then(name, made(name, Top, n, by, order), resolved)
 
 
 def _in_order(name: str, options: NodeOptions) -> NodeOptions:

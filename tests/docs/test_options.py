@@ -66,6 +66,8 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "Stream.rebatch": ll.Stream.rebatch,
     "Stream.window": ll.Stream.window,
     "Stream.stateful": ll.Stream.stateful,
+    "Stream.dedup": ll.Stream.dedup,
+    "Stream.top": ll.Stream.top,
     "Stream.union": ll.Stream.union,
     "Stream.sql": ll.Stream.sql,
     "Stream.apply": ll.Stream.apply,

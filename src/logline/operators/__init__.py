@@ -4,6 +4,7 @@ from logline.operators.aggregates import Aggregates, Reduction
 from logline.operators.blocks import BlockAggregate
 from logline.operators.computed import Computation
 from logline.operators.custom_aggregate import Aggregate
+from logline.operators.dedup import Dedup
 from logline.operators.flat_map import FlatFn, FlatMapRows
 from logline.operators.functions import Agg
 from logline.operators.gathered import Gathered
@@ -18,6 +19,7 @@ from logline.operators.shaping import Explode, Select, Split, WithColumns
 from logline.operators.sink import SinkOperator
 from logline.operators.sliding import SlidingAggregate
 from logline.operators.stateful import PacedStateful, Stateful, StatefulFn, stateful
+from logline.operators.top import Top
 from logline.operators.whole import WholeAggregate
 from logline.operators.window import TumblingAggregate
 from logline.operators.window_aggregate import WindowAggregate
@@ -31,6 +33,7 @@ __all__ = [
     "BlockAggregate",
     "CheckRows",
     "Computation",
+    "Dedup",
     "Events",
     "Explode",
     "Filter",
@@ -55,6 +58,7 @@ __all__ = [
     "Split",
     "Stateful",
     "StatefulFn",
+    "Top",
     "Tumbling",
     "TumblingAggregate",
     "Union",
