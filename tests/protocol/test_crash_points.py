@@ -10,7 +10,7 @@ import pytest
 from logline.graph.connector import Guarantee
 from logline.testing.sim.faults import Faults
 from logline.testing.sim.runs import Simulator
-from logline.testing.sim.scenarios import ReadKind, chain
+from logline.testing.sim.scenarios import ReadKind, chain, merging
 
 
 @pytest.fixture
@@ -46,6 +46,14 @@ def test_a_kill_at_every_point_of_a_hand_over(simulator: Simulator) -> None:
     assert simulator.tally.violations == []
     assert worlds[0].counts["handed"] == 4  # two, and two more after the end was taken back
     assert set(simulator.tally.kills) == set(worlds[0].hits)
+
+
+@pytest.mark.parametrize("seed", [3, 7])
+def test_a_kill_at_every_point_of_sets_that_merge(simulator: Simulator, seed: int) -> None:
+    """R32: also of sets that are generated and stay open."""
+    worlds = list(simulator.every_point(lambda: merging(seed), seed=seed))
+    assert len(worlds) > 50
+    assert simulator.tally.violations == []
 
 
 def test_a_second_kill_during_the_recovery_from_the_first(simulator: Simulator) -> None:

@@ -65,7 +65,7 @@ def retry_step(
         if unassigned:
             raise LogError(f"{name} can't be retried: assign() failed, so that it is in no input set; drop it")
         step.sets.done.append(error.serial)
-        step.open(serial, parked.id, parked.members)
+        step.open(serial, parked.id, parked.members, parked.kept)
         step.errors.retrying[error.ssn] = serial
     elif spec.stateless:
         again = Member(again_channel(instance), error.ssn)

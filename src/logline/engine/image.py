@@ -8,7 +8,7 @@ It holds positions, open sets with their members, due sets, global state, timers
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from logline.engine.clock import SHOWN, marks_key, port_marks_key
@@ -150,9 +150,11 @@ class Image:
             self.sets[serial] = OpenSet(own_id(member), [member], "ready")
             self.due.append(serial)
         for serial, opened in sets.opened.items():
-            self.sets[serial] = OpenSet(opened.id, list(opened.members))
+            self.sets[serial] = replace(opened, members=list(opened.members))
         for serial, members in sets.members.items():
             self.sets[serial].members.extend(members)
+        for serial in sets.merged:  # its members are among those of another set by now (R32)
+            del self.sets[serial]
         for serial, cause in sets.due.items():
             self.sets[serial].cause = cause
             self.due.append(serial)

@@ -139,6 +139,10 @@ class OperatorMachine(Machine):
         if time is not None:
             for serial, earliest in intake.holds:
                 time.hold(serial, earliest)
+            for serial, other in intake.inherits:
+                time.inherit(serial, other)
+            for gone, _ in intake.merged:
+                time.let_go(gone)
             time.passes(intake.passed, rests=intake.idle)
 
     # ---- generation and calls (Algorithms 3 and 4; R9) ------------------------------------------------

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from logline.engine.codec import check_inset, instant, watermark_instant
-from logline.engine.sets import Timer
+from logline.engine.fires import Fire
+from logline.engine.open_sets import Merges
 from logline.graph.key_states import KeyCodec
 from logline.graph.keys import Keys
 from logline.graph.operator import Cause, Clock, Context, Duration
@@ -63,13 +64,14 @@ def counted(metric: str, n: Any) -> int:
 class PhaseContext(Context[Any]):
     """The context of `open`, `assign` and `ready`."""
 
-    def __init__(self, phases: Phases, services: Services) -> None:
+    def __init__(self, phases: Phases, services: Services, merges: Merges) -> None:
         self._phases = phases
+        self.merges = merges
         self.random = services.random
         self.log = services.log
         self.id = ""
         self.cause: Cause = "ready"
-        self.fires: list[tuple[InsetId, Timer | None]] = []
+        self.fires: list[Fire] = []
 
     @property
     def state(self) -> Any:
@@ -113,9 +115,18 @@ class PhaseContext(Context[Any]):
         at: datetime | None = None,
         after: Duration | None = None,
         clock: Clock = "event",
+        keep: bool = False,
     ) -> None:
         check_inset(inset)
-        self.fires.append((inset, self._phases.make_timer(f"fire({inset!r}, ", at, after, clock)))
+        self.fires.append(Fire(inset, self._phases.make_timer(f"fire({inset!r}, ", at, after, clock), keep))
+
+    def open_sets(self, prefix: tuple[Any, ...] | None = None) -> dict[InsetId, Any]:
+        if prefix is not None and not isinstance(prefix, tuple):
+            raise TypeError(f"ctx.open_sets({prefix!r}): give the first parts of the ids as a tuple")
+        return self._phases.open_sets(prefix)
+
+    def merge(self, into: InsetId, *others: InsetId) -> None:
+        self.merges.ask(into, *others)
 
     def ended(self, port: str = "in") -> bool:
         return self._phases.has_ended(PortName(port))

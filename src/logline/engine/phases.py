@@ -4,9 +4,9 @@
 live global state. It reports what it decided as an `Intake`, which the machine logs. It does no input or output, and
 takes the moment as a value, so that the simulator drives the same code.
 
-Order within one event: `assign`; then for each of its sets `update` and `ready`; then the `fire` calls made
-meanwhile; then the event clock moves on and the timers that it reaches fire (in Example 7, a_2 belongs to
-hour H and fires H).
+Order within one event: `assign`; the merges that it asked for (R32); for each of its sets `update` and `ready`; the
+`fire` calls made meanwhile; then the event clock moves on and the timers that it reaches fire (in Example 7, a_2
+belongs to hour H and fires H).
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from logline.engine.clock import Timers, make_timer, same_timer
+from logline.engine.clock import Timers, make_timer
 from logline.engine.codec import check_inset, check_note
 from logline.engine.event_time import EventTime
 from logline.engine.events import Output
+from logline.engine.fires import kept_id, kept_key
 from logline.engine.image import Image
 from logline.engine.keyed import KeyChanges, KeyedStates, KeyView, fired_id
 from logline.engine.moments import Moment, Monotonic, Wall
+from logline.engine.open_sets import Merges, OpenSets
 from logline.engine.phase_context import PhaseContext, Services
 from logline.engine.set_state import SetState
-from logline.engine.sets import Member, Timer, unassigned_id
+from logline.engine.sets import Kept, Member, Timer, unassigned_id
 from logline.engine.spec import InstanceSpec
 from logline.engine.stimuli import Intake
 from logline.engine.user_errors import USER_ERRORS, UserError, failure_of
@@ -58,11 +60,11 @@ class Phases:
         self.state: Any = None
         self.moment = Moment(Monotonic(0), Wall(0))
         self.sets: dict[Serial, SetState] = {}
-        self._open: dict[InsetId, Serial] = {}
+        self._open = OpenSets()
         self.ended: set[ChannelName] = set()
         self._serial = Serial(0)
         self._encoded: bytes | None = None
-        self._ctx = PhaseContext(self, services)
+        self._ctx = PhaseContext(self, services, Merges(self._open))
         self._strict = spec.on_error == "stop"
 
     def rewire(self, spec: InstanceSpec) -> None:
@@ -96,7 +98,7 @@ class Phases:
         for serial, opened in image.sets.items():
             if opened.cause == "parked":
                 continue
-            known = self.sets[serial] = SetState(opened.id, None, list(opened.members))
+            known = self.sets[serial] = SetState.logged(opened)
             if opened.cause is None:
                 self._open[opened.id] = serial
             if serial in image.failures:
@@ -188,6 +190,8 @@ class Phases:
         pairs = self._assign(channel, event, intake)
         if pairs is None:
             return False
+        for into, other in self._ctx.merges.take():
+            self._merge(into, other, intake)
         for inset, note in pairs:
             serial = self._open.get(inset)
             if serial is None:  # also when a set of this id is due or done: that one is closed (R7)
@@ -214,6 +218,7 @@ class Phases:
             if self._strict:
                 raise UserError(failure_of(error), event.name) from error
             self._ctx.fires.clear()
+            self._ctx.merges.take()
             if self.op.State is not None:
                 known = self._encoded
                 self.state = self.op.State() if known is None else self.services.decode_state(known)
@@ -257,6 +262,27 @@ class Phases:
         self._serial = Serial(self._serial + 1)
         return self._serial
 
+    def open_sets(self, prefix: tuple[Any, ...] | None) -> dict[InsetId, Any]:
+        """The event states of the open sets, or of those whose ids begin so."""
+        ids = self._open if prefix is None else self._open.beginning(prefix)
+        return {inset: self.sets[self._open[inset]].acc for inset in ids}
+
+    def _merge(self, into: InsetId, other: InsetId, intake: Intake) -> None:
+        """Two open sets are one: the members of the other move, in their order (R32)."""
+        if into not in self._open:  # it failed in the merge before this one: what failed is closed (R7)
+            return
+        serial, gone = self._open[into], self._open.pop(other)
+        known, moved = self.sets[serial], self.sets.pop(gone)
+        known.members += moved.members
+        intake.members += [(serial, member) for member in moved.members]
+        intake.merged.append((gone, serial))
+        intake.inherits.append((serial, gone))
+        self._clear_timers(other, intake)
+        try:
+            known.acc = self.op.merge(known.acc, moved.acc)
+        except USER_ERRORS as error:
+            self._failed(serial, into, error, None, intake)
+
     def _opened(self, serial: Serial, inset: InsetId, intake: Intake) -> None:
         intake.opened.append((serial, inset))
         if self.time is not None:
@@ -286,26 +312,45 @@ class Phases:
             raise UserError(failure_of(error), event.name if event else "") from error
         if self._open.get(inset) == serial:
             del self._open[inset]
-        if self.timers.clear(inset):
-            intake.timers[inset] = None
+        self._clear_timers(inset, intake)
         intake.failed.append((serial, failure_of(error)))
 
     def _fire(self, intake: Intake) -> None:
         fires, self._ctx.fires = self._ctx.fires, []
-        for inset, timer in fires:
-            if timer is None:
-                self._make_due(inset, "fired", intake)
-            elif not same_timer(self.timers.by_id.get(inset), timer):
-                self.timers.set(inset, timer, self.moment)
-                intake.timers[inset] = timer
+        for one in fires:
+            if one.timer is None:
+                self._now(one.inset, intake, keep=one.keep)
+            elif one.goes_before(self.timers.by_id.get(one.key)):
+                self.timers.set(one.key, one.timer, self.moment)
+                intake.timers[one.key] = one.timer
 
     def _make_due(self, inset: InsetId, cause: Cause, intake: Intake) -> None:
         serial = self._open.pop(inset, None)
         if serial is None:
             return
-        if self.timers.clear(inset):
-            intake.timers[inset] = None
+        self._clear_timers(inset, intake)
         intake.due.append((serial, cause))
+
+    def _keep(self, inset: InsetId, intake: Intake) -> None:
+        """The set is generated as it is, and another one of its id goes on with its members; unless none is new."""
+        serial = self._open.get(inset)
+        if serial is None or (known := self.sets[serial]).kept.members == len(known.members):
+            return
+        del self._open[inset]
+        after = self.sets[new := self._open_set(inset, intake)]
+        after.acc, after.members = known.acc, list(known.members)  # both only read the state: `update` is pure
+        after.kept = Kept(known.kept.times + 1, len(known.members))
+        intake.kept[new] = after.kept, tuple(known.members)
+        intake.inherits.append((new, serial))
+        intake.due.append((serial, "kept"))
+
+    def _now(self, inset: InsetId, intake: Intake, *, keep: bool) -> None:
+        self._keep(inset, intake) if keep else self._make_due(inset, "fired", intake)
+
+    def _clear_timers(self, inset: InsetId, intake: Intake) -> None:
+        for key in (inset, kept_key(inset, "event"), kept_key(inset, "wall")):
+            if self.timers.clear(key):
+                intake.timers[key] = None
 
     def _came(self, key: InsetId, timer: Timer, cause: Cause, intake: Intake) -> None:
         """A timer's time has come, or the end."""
@@ -315,8 +360,10 @@ class Phases:
             self.sets[serial] = SetState(fired_id(key, timer.at))
             self._opened(serial, fired_id(key, timer.at), intake)
             intake.due.append((serial, cause))
-        else:
+        elif (inset := kept_id(key)) is None:
             self._make_due(key, cause, intake)
+        elif cause == "fired":
+            self._keep(inset, intake)
 
     def _move_clock(self, intake: Intake) -> None:
         if self.clock is None:

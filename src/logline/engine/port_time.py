@@ -70,6 +70,11 @@ class PortTime:
         held = self._holds[serial] = NEVER if time is None else time
         heappush(self._least, (held, serial))
 
+    def inherit(self, serial: Serial, other: Serial) -> None:
+        """The set has the members of another one (R32), or goes on with them."""
+        if other in self._holds:
+            self.hold(serial, min(self._holds[other], self._holds.get(serial, self._holds[other])))
+
     def let_go(self, serial: Serial) -> None:
         """What came of the set is logged, or it is set aside."""
         self._holds.pop(serial, None)

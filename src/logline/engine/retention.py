@@ -69,6 +69,10 @@ class Retention:
                 known = self._lows.setdefault(serial, {})
                 known[channel] = min(ssn, known.get(channel, ssn))
 
+    def merged(self, serial: Serial) -> None:
+        """The set is part of another one, whose members its members are now (R32)."""
+        self._lows.pop(serial, None)
+
     def close(self, serial: Serial, step: Step, *, made: bool) -> bool:
         """The set is done. Whether its history is kept: it made something on an enabled port, and of something that
         came by an enabled channel (Example 5)."""

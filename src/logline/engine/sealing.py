@@ -18,7 +18,7 @@ from logline.engine.moments import Monotonic
 from logline.engine.outbox import Outbox
 from logline.engine.results import Failure, Produced
 from logline.engine.retention import Retention
-from logline.engine.sets import Member
+from logline.engine.sets import NEVER, Member
 from logline.engine.spec import InstanceSpec, again_channel
 from logline.engine.step import Step
 from logline.names import ERRORS, ChannelName, Serial
@@ -51,11 +51,16 @@ class Sealing:
         step.positions.update(positions)
         self.take_alone(intake.alone)
         for serial, inset in intake.opened:
-            step.open(serial, inset)
+            kept, members = intake.kept.get(serial, (NEVER, ()))
+            step.open(serial, inset, members, kept)
         for serial, member in intake.members:
             step.join(serial, member)
         if self._traces:
+            self._retention.joined((s, member) for s, (_, members) in intake.kept.items() for member in members)
             self._retention.joined(intake.members)
+        for gone, into in intake.merged:
+            step.merge(gone, into)
+            self._retention.merged(gone)
         step.sets.due.update(intake.due)
         for serial, failure in intake.failed:
             self.close_failed(serial, failure)

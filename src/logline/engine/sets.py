@@ -44,6 +44,18 @@ def _stem(channel: ChannelName) -> str:
     return event_name(*sender_of(channel), Ssn(0))[:-1]
 
 
+class Kept(NamedTuple):
+    """What was generated of a set that was kept open since: `fire(keep=True)`."""
+
+    times: int
+    members: int
+    """How many members it had the last time."""
+
+
+NEVER = Kept(0, 0)
+"""Of a set that was not generated yet."""
+
+
 @dataclass(slots=True)
 class OpenSet:
     """An input set that is not done. `cause` is set once it is due, or parked."""
@@ -51,6 +63,7 @@ class OpenSet:
     id: InsetId
     members: list[Member] = field(default_factory=list)
     cause: SetCause | None = None
+    kept: Kept = NEVER
 
 
 class Timer(NamedTuple):

@@ -12,7 +12,8 @@ is what a step means.
     ({}, [])
 
 A set that begins and ends within one step never reaches the image: `Step.open` and `Step.close` cancel out, and only
-its memberships stay (`SetChanges.finished`).
+its memberships stay (`SetChanges.finished`). A set that is merged into another one leaves no trace of its own: the
+other one has its members, as if they had joined it when the two became one (`Step.merge`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from logline.engine.merging import (
 )
 from logline.engine.progress import Progress
 from logline.engine.results import Failure, Outcome
-from logline.engine.sets import Answer, Member, OpenSet, Timer, own_id
+from logline.engine.sets import NEVER, Answer, Kept, Member, OpenSet, Timer, own_id
 from logline.graph.operator import Cause
 from logline.names import ChannelName, InsetId, PartitionName, PortName, Serial, Ssn, TargetName
 
@@ -56,6 +57,8 @@ class SetChanges:
     opened: dict[Serial, OpenSet] = update()
     members: dict[Serial, list[Member]] = own(dict, counts=True)
     """New members of sets that were opened by an earlier commit."""
+    merged: dict[Serial, Serial] = own(dict, counts=True)
+    """Sets opened by an earlier commit that are part of another one now, which has got their members (R32)."""
     due: dict[Serial, Cause] = update()
     """Sets that became due, in that order (R6)."""
     answers: dict[Serial, list[Answer]] = gather()
@@ -158,10 +161,10 @@ class Step:
         """Whether it changes nothing."""
         return not self.outputs and changes_nothing(self)
 
-    def open(self, serial: Serial, inset: InsetId, members: Iterable[Member] = ()) -> None:
+    def open(self, serial: Serial, inset: InsetId, members: Iterable[Member] = (), kept: Kept = NEVER) -> None:
         """Opens the set `inset` under a serial that was never used before, with the members it begins with."""
         sets = self.sets
-        sets.opened[serial] = OpenSet(inset, list(members))
+        sets.opened[serial] = OpenSet(inset, list(members), kept=kept)
         sets.serial = max(sets.serial, serial)
 
     def join(self, serial: Serial, member: Member) -> None:
@@ -172,6 +175,14 @@ class Step:
             opened.members.append(member)
         else:
             sets.members.setdefault(serial, []).append(member)
+
+    def merge(self, gone: Serial, into: Serial) -> None:
+        """The set is part of another one, which its members have joined; no one finds it under this serial any more.
+        One that began within this step never reaches the image."""
+        sets = self.sets
+        if sets.opened.pop(gone, None) is None:
+            sets.members.pop(gone, None)
+            sets.merged[gone] = into
 
     def close(self, serial: Serial, *, traced: bool, ordered: bool = True) -> None:
         """The set is done. One that began within this step never reaches the image, only its memberships do; those
@@ -243,6 +254,8 @@ class Step:
         for serial, members in sets.members.items():
             for member in members:
                 self.join(serial, member)
+        for gone, into in sets.merged.items():
+            self.merge(gone, into)
         for serial in sets.parked:
             self.park(serial)
         for serial in sets.done:

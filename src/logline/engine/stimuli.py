@@ -10,7 +10,7 @@ from logline.engine.events import Output
 from logline.engine.image import Claim, Needs, Taken
 from logline.engine.moments import Monotonic, Wall
 from logline.engine.results import Failure, Produced, Result
-from logline.engine.sets import Answer, Member, Timer
+from logline.engine.sets import Answer, Kept, Member, Timer
 from logline.engine.spec import InstanceSpec
 from logline.graph.operator import Cause
 from logline.names import ChannelName, InsetId, PartitionName, Serial, Ssn, TargetName
@@ -65,7 +65,13 @@ class Intake:
     alone: dict[Serial, Member] = field(default_factory=dict)
     """Stateless operators: events that are sets of their own."""
     opened: list[tuple[Serial, InsetId]] = field(default_factory=list)
+    kept: dict[Serial, tuple[Kept, tuple[Member, ...]]] = field(default_factory=dict)
+    """Of those that were opened: the ones that go on with what was generated, how often that was, and the members
+    that they begin with."""
     members: list[tuple[Serial, Member]] = field(default_factory=list)
+    merged: list[tuple[Serial, Serial]] = field(default_factory=list)
+    """Sets that are part of another one now, each with that one. Their members are in `members` again, as members of
+    the other (R32)."""
     due: list[tuple[Serial, Cause]] = field(default_factory=list)
     failed: list[tuple[Serial, Failure]] = field(default_factory=list)
     state: bytes | None = None
@@ -79,6 +85,8 @@ class Intake:
     """After a recovery: whether sets are open though every input has ended."""
     holds: list[tuple[Serial, int | None]] = field(default_factory=list)
     """Where time is passed on (R30): the earliest time that may come of these sets; None if nobody knows."""
+    inherits: list[tuple[Serial, Serial]] = field(default_factory=list)
+    """And which set goes on with the members of which other one: what comes of it may be as early."""
     passed: int | None = None
     """And what the operator passes on of its watermark."""
     idle: bool = False

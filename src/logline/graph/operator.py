@@ -53,7 +53,7 @@ S = TypeVar("S")
 Batch: TypeAlias = pa.RecordBatch
 Duration = str | timedelta
 SchemaLike: TypeAlias = pa.Schema | str
-Cause = Literal["ready", "fired", "end"]
+Cause = Literal["ready", "fired", "kept", "end"]
 Clock = Literal["event", "wall"]
 
 
@@ -200,7 +200,12 @@ class Context(ABC, Generic[S]):
     log: logging.Logger | logging.LoggerAdapter[logging.Logger]
     """A logger whose lines reach the driver, with the names of the operator and the input set."""
     cause: Cause
-    """Why `generate` runs: the set is `ready`, was `fired`, or its input has come to its `end`."""
+    """Why `generate` runs: the set is `ready`, was `fired`, was fired and is `kept` open, or its input has come to
+    its `end`."""
+    version: int = 1
+    """In `generate`: 1 for the first output of the set; one more each time after it was fired with `keep`."""
+    changed: bool = True
+    """In `generate`: whether events have joined the set since its last version."""
     watermark: datetime | None
     """How far event time has come. None for an operator whose inputs have none and that declares no time column, and
     before the first time."""
@@ -254,14 +259,37 @@ class Context(ABC, Generic[S]):
         at: datetime | None = None,
         after: Duration | None = None,
         clock: Clock = "event",
+        keep: bool = False,
     ) -> None:
         """Generates the open set of this id: now, at a time of the event or wall clock, or `after` so much time.
+
+        With `keep` the set stays open: its next version is made of the same events and those that join it later.
+        `generate` must leave the event state as it is then. Such a fire goes beside the one that closes the set.
+        There may be one on each clock, and of several calls the earliest time counts. It does nothing if no event has
+        joined the set since its last version. Each version logs its members anew: do not fire it at every event.
 
         Wait with `after`, not with `at=ctx.now() + ...`: if somebody sets the wall clock back, a timer for a time
         comes that much later.
 
         For one id the latest call wins. The engine logs the call with the step. A `fire` in `assign` takes effect
         after that event's updates. If no set of that id is open, nothing happens. Valid in `assign` and `ready`.
+        """
+
+    @abstractmethod
+    def open_sets(self, prefix: tuple[Any, ...] | None = None) -> Mapping[InsetId, Any]:
+        """The input sets that are open, with their event states, in the order in which they were opened: as they are
+        before this event. With `prefix`, those whose id is a tuple that begins so; this looks at no others.
+
+        Read the states, do not change them. A set that is due is not among them. Valid in `assign`.
+        """
+
+    @abstractmethod
+    def merge(self, into: InsetId, *others: InsetId) -> None:
+        """Says that open sets are one: the members of `others` move to `into`, after its own and in their order, and
+        `Operator.merge` joins the event states. From then on there is only `into`.
+
+        It takes effect before the updates of this event, which may join `into` by then. The timer of `into` stays,
+        those of the others are gone. A set that is due or done is closed: to merge it is an error. Valid in `assign`.
         """
 
     @abstractmethod
@@ -367,6 +395,14 @@ class Operator(Generic[A, S]):
         """Returns the new event state of that one input set; `acc` is the old one, None at first. It must be pure,
         since recovery repeats it."""
         raise TypeError(f"{type(self).__name__} defines assign() and needs update() too")
+
+    def merge(self, acc: A, other: A) -> A:
+        """Returns the event state of two sets that `ctx.merge` makes one; it must be pure.
+
+        Recovery does not call it: it rebuilds the merged set by `update`, with the members of `acc` and then those of
+        `other`. So the two must come to the same, and a state must not depend on the id that its set had.
+        """
+        raise TypeError(f"{type(self).__name__} needs merge(): its assign() calls ctx.merge()")
 
     def ready(self, inset: InsetId, acc: A, ctx: Context[S]) -> bool:
         """Whether to generate the set now. Called after each update of the set."""

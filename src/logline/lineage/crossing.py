@@ -77,12 +77,16 @@ class Receiver:
 
     def sets(self, channel: ChannelName, ssn: Ssn) -> list[InSet]:
         """The sets that an event is or was in, as far as they are remembered; the oldest first."""
-        found = {known.serial: known for known in self._open.get((channel, ssn), ())}
-        for serial, inset, note, dropped in self.reader.memberships(channel, ssn):
-            found[serial] = InSet(serial, "done", inset, note, dropped)
-        for serial in self.reader.insets_of(channel, ssn):
-            found.setdefault(serial, InSet(serial, "done", None))
-        return [found[serial] for serial in sorted(found)]
+        done = [
+            InSet(serial, "done", inset, note, dropped)
+            for serial, inset, note, dropped in self.reader.memberships(channel, ssn)
+        ]
+        over = {known.serial for known in done}
+        # A set that was merged may have the event more than once, with other rows each time.
+        found = [*done, *(known for known in self._open.get((channel, ssn), ()) if known.serial not in over)]
+        over |= {known.serial for known in found}
+        found += [InSet(serial, "done", None) for serial in self.reader.insets_of(channel, ssn) if serial not in over]
+        return sorted(found, key=lambda known: known.serial)
 
     @cached_property
     def _errors(self) -> Mapping[str, list[Error]]:

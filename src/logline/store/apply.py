@@ -174,22 +174,28 @@ def _apply_sets(rows: Rows, step: Step, prepared: Prepared, dues: int) -> int:
     sets, lineage, ids = _sets(step), _lineage(step), prepared.ids
     for serial, joined in prepared.joining:
         rows.put(MEMBERS, (serial, step.number), joined)
+    for serial in sets.merged:  # what had joined it joins another set in this step (R32)
+        rows.delete(SETS, (serial,))
+        rows.delete_range(MEMBERS, (serial,))
     for serial in sets.alone:
         dues += 1
         rows.put(SETS, (serial,), SetRow(ids[serial], "ready", dues))
-    for serial in sets.opened:
+    opened = {serial: SetRow(ids[serial], None, 0, *one.kept) for serial, one in sets.opened.items()}
+    for serial, row in opened.items():
         if serial not in sets.due:
-            rows.put(SETS, (serial,), SetRow(ids[serial], None, 0))
+            rows.put(SETS, (serial,), row)
     for serial, cause in sets.due.items():
         dues += 1
-        rows.put(SETS, (serial,), SetRow(ids.get(serial) or _set(rows, serial).id, cause, dues))
+        row = opened.get(serial) or _set(rows, serial)
+        rows.put(SETS, (serial,), row._replace(cause=cause, due=dues))
     for answers in sets.answers.values():
         for answer in answers:
             rows.put(ANSWERS, answer_key(answer), answer)
     for serial, failure in sets.failures.items():
         rows.put(FAILURES, (serial,), failure)
     for serial in sets.parked:
-        rows.put(SETS, (serial,), SetRow(ids.get(serial) or _set(rows, serial).id, "parked", 0))
+        row = opened.get(serial) or _set(rows, serial)
+        rows.put(SETS, (serial,), row._replace(cause="parked", due=0))
         rows.delete(FAILURES, (serial,))
     made = history.made_by(step.outputs, lineage.kept)
     for serial, inset, joined in prepared.finished:

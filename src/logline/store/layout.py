@@ -3,7 +3,7 @@
     journal    -                        format, incarnation, commits, serial, dues, ended, left
     state      -                        global state
     heads      port                     last, total, base       pins      port, block          (`store/pins.py`)
-    sets       serial                   id, cause, due          members   serial, commit       (`store/members.py`)
+    sets       serial                   id, cause, due, kept    members   serial, commit       (`store/members.py`)
     timers     digest of the id         id, at, clock, span     done      channel, block, serial
     keyed      digest of the key        key, value, touched
     answers    serial, row, n           fn, digest, value       failures  serial
@@ -62,6 +62,10 @@ class SetRow(NamedTuple):
     cause: SetCause | None
     due: int
     """Its place among the due ones; 0 if it is not due."""
+    kept: int = 0
+    """How often it was generated and kept open."""
+    seen: int = 0
+    """How many members it had the last time."""
 
 
 class TimerRow(NamedTuple):

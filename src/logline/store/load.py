@@ -10,7 +10,7 @@ from logline.engine.events import Head, Position
 from logline.engine.history import Finished
 from logline.engine.image import Image, Needs, Taken
 from logline.engine.keyed import KeyState
-from logline.engine.sets import Answer, Member, OpenSet, Timer
+from logline.engine.sets import Answer, Kept, Member, OpenSet, Timer
 from logline.errors import LogError
 from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
 from logline.store import history, members, pins
@@ -68,7 +68,7 @@ def image(rows: Rows) -> Image:
             known.pinned = pins.of(rows, port)
     dues: list[tuple[int, Serial]] = []
     for (serial,), opened in rows.scan(SETS):
-        found.sets[serial] = OpenSet(codec.decode(opened.id), [], opened.cause)
+        found.sets[serial] = OpenSet(codec.decode(opened.id), [], opened.cause, kept=Kept(opened.kept, opened.seen))
         if opened.due:
             dues.append((opened.due, serial))
     found.due = [serial for _, serial in sorted(dues)]

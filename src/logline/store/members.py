@@ -155,10 +155,12 @@ def remembered(rows: Rows) -> Iterator[Finished]:
 
 
 def memberships(rows: Rows, channel: ChannelName, ssn: Ssn) -> list[Membership]:
-    """The done sets that have this event as a member."""
+    """The done sets that have this event as a member; one that has it twice, by a merge, comes with each note."""
     return [
-        Membership(serial, codec.decode(row.id), next(m.note for m in joined.members() if m.ssn == ssn), row.dropped)
+        Membership(serial, codec.decode(row.id), member.note, row.dropped)
         for (_, _, serial), row in rows.scan(DONE, (channel, ssn // BLOCK))
         for joined in [row.joined(channel)]
         if any(first <= ssn < first + many for _, first, many in joined.each())
+        for member in joined.members()
+        if member.ssn == ssn
     ]

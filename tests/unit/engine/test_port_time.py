@@ -1,5 +1,6 @@
 """What ports say of event time (R30)."""
 
+import pytest
 from tests.unit.engine.machines import INPUT, at, events, generated, jobs, one, only, running
 
 from logline.engine import actions as do
@@ -72,6 +73,29 @@ def test_a_set_that_waits_holds_time_back_until_it_is_logged() -> None:
     assert said.commit() == []
     said.time.let_go(Serial(1))
     assert headers(said.commit(OUT)) == [("out", "event", {"watermark": 50})]
+
+
+@pytest.mark.parametrize(("into", "gone"), [(20, 30), (30, 20)])
+def test_a_set_that_takes_in_another_one_holds_time_back_for_both(into: int, gone: int) -> None:
+    said = Said(OUT)
+    said.time.hold(Serial(1), into)
+    said.time.hold(Serial(2), gone)
+    said.time.inherit(Serial(1), Serial(2))
+    said.time.let_go(Serial(2))
+    said.time.passes(50, rests=False)
+    assert headers(said.commit()) == [("out", "watermark", {"watermark": 20})]
+    said.time.let_go(Serial(1))
+    assert headers(said.commit(OUT)) == [("out", "event", {"watermark": 50})]
+
+
+def test_a_set_that_goes_on_holds_time_back_as_the_one_it_follows() -> None:
+    said = Said(OUT)
+    said.time.hold(Serial(1), 20)
+    said.time.passes(50, rests=False)
+    said.time.hold(Serial(2), 50)  # opened now, with members that came at 20
+    said.time.inherit(Serial(2), Serial(1))
+    said.time.let_go(Serial(1))
+    assert headers(said.commit(OUT)) == [("out", "event", {"watermark": 20})]
 
 
 def test_nobody_knows_what_comes_of_a_set_from_before_the_first_time() -> None:

@@ -88,6 +88,29 @@ def test_a_set_of_an_earlier_commit_is_joined_apart() -> None:
     assert step.sets.members == {ONE: [taken(2)]}
 
 
+def test_a_set_that_begins_in_the_step_in_which_it_is_merged_never_reaches_the_image() -> None:
+    step = opened(ONE, 1)
+    step.absorb(opened(TWO, 2))
+    step.join(ONE, taken(2))
+    step.merge(TWO, ONE)
+    assert step.sets.merged == {}
+    assert applied(step).sets == {ONE: OpenSet("H", [taken(1), taken(2)])}
+
+
+def test_a_set_of_an_earlier_commit_is_merged_with_all_that_joined_it_since() -> None:
+    before = opened(ONE, 1)
+    before.absorb(opened(TWO, 2))
+    step = Step()
+    step.join(TWO, taken(3))  # in a step of its own, before the merge and in the same commit
+    later = Step()
+    for ssn in (2, 3):
+        later.join(ONE, taken(ssn))
+    later.merge(TWO, ONE)
+    step.absorb(later)
+    assert step == step_of(members={ONE: [taken(2), taken(3)]}, merged={TWO: ONE})
+    assert applied(before, step).sets == {ONE: OpenSet("H", [taken(1), taken(2), taken(3)])}
+
+
 _CHANGES: dict[str, Any] = {
     "outputs": [output(1, 10)],
     "staged": [output(1, 10)],
@@ -96,6 +119,7 @@ _CHANGES: dict[str, Any] = {
     "alone": {ONE: taken(1)},
     "opened": {ONE: OpenSet("H")},
     "members": {ONE: [taken(1)]},
+    "merged": {ONE: TWO},
     "due": {ONE: "ready"},
     "parked": [ONE],
     "retrying": {Ssn(1): ONE},

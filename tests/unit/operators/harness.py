@@ -49,11 +49,23 @@ class FakeContext(Context[Any]):
         return self.clock
 
     def fire(
-        self, inset: Any, *, at: datetime | None = None, after: str | timedelta | None = None, clock: str = "event"
+        self,
+        inset: Any,
+        *,
+        at: datetime | None = None,
+        after: str | timedelta | None = None,
+        clock: str = "event",
+        keep: bool = False,
     ) -> None:
         if after is not None:
             at, clock = self.clock + duration(after), "wall"
         self.fires.append((codec.check_inset(inset), at, clock))
+
+    def open_sets(self, prefix: tuple[Any, ...] | None = None) -> dict[Any, Any]:
+        raise AssertionError("drive it with ll.testing.drive: this context holds no sets")
+
+    def merge(self, into: Any, *others: Any) -> None:
+        raise AssertionError("drive it with ll.testing.drive: this context holds no sets")
 
     def ended(self, port: str = "in") -> bool:
         return False

@@ -21,7 +21,7 @@ from logline.engine import codec
 from logline.engine.keyed import KeyView
 from logline.engine.phase_context import Services, counted
 from logline.engine.phases import Phases
-from logline.engine.sets import Answer, Member, bare
+from logline.engine.sets import NEVER, Answer, Kept, Member, bare
 from logline.errors import AnswerMismatch, CodecError, TryOver
 from logline.graph.authored import module_of
 from logline.graph.durations import duration
@@ -129,11 +129,25 @@ class SetContext(Context[Any]):
         """Made of the set's members: a set of other events that gets the same serial after a crash must not be
         taken for this one by the outside."""
         members = sorted((m.channel, m.ssn, b"" if m.note is None else codec.encode(m.note)) for m in self._members)
-        text = codec.encode(
-            [self._inset if not isinstance(self._inset, tuple) else list(self._inset), *map(list, members)]
-        )
+        inset = self._inset if not isinstance(self._inset, tuple) else list(self._inset)
+        version = [self.version] if self.version > 1 else []  # one may have no members that the one before has not
+        text = codec.encode([inset, *map(list, members), *version])
         found = f"{self._phases.spec.log_id}/{self._phases.spec.name}/{blake2b(text, digest_size=12).hexdigest()}"
         return found if self._row < 0 else f"{found}/{self._row}"
+
+    @property
+    def version(self) -> int:  # type: ignore[override]
+        return self._kept.times + 1
+
+    @property
+    def changed(self) -> bool:  # type: ignore[override]
+        known = self._phases.sets.get(self._serial)
+        return known is None or known.kept.members < known.count
+
+    @property
+    def _kept(self) -> Kept:
+        known = self._phases.sets.get(self._serial)
+        return NEVER if known is None else known.kept
 
     @property
     def watermark(self) -> datetime | None:  # type: ignore[override]
@@ -188,8 +202,15 @@ class SetContext(Context[Any]):
         at: datetime | None = None,
         after: Duration | None = None,
         clock: Clock = "event",
+        keep: bool = False,
     ) -> None:
         raise TypeError("ctx.fire() belongs into assign() or ready(): generate() can't make a set due")
+
+    def open_sets(self, prefix: tuple[Any, ...] | None = None) -> Mapping[InsetId, Any]:
+        raise TypeError("ctx.open_sets() belongs into assign(): others may be open when generate() is repeated")
+
+    def merge(self, into: InsetId, *others: InsetId) -> None:
+        raise TypeError("ctx.merge() belongs into assign(): generate() can't change sets")
 
     def ended(self, port: str = "in") -> bool:
         return self._phases.has_ended(PortName(port))

@@ -37,7 +37,8 @@ class Model:
     """Visible and not collected."""
     staged: dict[PortName, list[Output]] = field(default_factory=dict)
     """Rows above the head that belong to the read under way; what an older try left behind is not among them."""
-    done: dict[tuple[ChannelName, Ssn, Serial], tuple[InsetId, Any]] = field(default_factory=dict)
+    done: dict[tuple[ChannelName, Ssn, Serial], tuple[InsetId, list[Any]]] = field(default_factory=dict)
+    """With the note of each membership: a set that was merged may have an event more than once."""
     dropped: dict[Serial, str] = field(default_factory=dict)
     """Why sets were dropped, for as long as a membership of them is in `done`."""
     forgotten: dict[ChannelName, Ssn] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class Model:
 
     def _remember(self, serial: Serial, inset: InsetId, members: Iterable[Member]) -> None:
         for member in members:
-            self.done[member.channel, member.ssn, serial] = (inset, member.note)
+            self.done.setdefault((member.channel, member.ssn, serial), (inset, []))[1].append(member.note)
 
     def _keep(self, step: Step, over: list[Finished]) -> None:
         found = [finished for finished in over if finished.serial in step.lineage.kept]
@@ -204,7 +205,10 @@ def exact(image: Image) -> dict[str, Any]:
         "commits": image.commits,
         "positions": dict(image.positions),
         "heads": {p: (h.last, h.total, h.base, h.pinned) for p, h in image.heads.items() if h != Head()},
-        "sets": [(s, codec.encode(o.id), list(map(_member, o.members)), o.cause) for s, o in image.sets.items()],
+        "sets": [
+            (s, codec.encode(o.id), list(map(_member, o.members)), o.cause, o.kept)
+            for s, o in image.sets.items()
+        ],
         "due": list(image.due),
         "serial": image.serial,
         "state": image.state,
@@ -233,9 +237,9 @@ def exact_history(found: Iterable[Finished]) -> dict[Serial, tuple[bytes, list[t
 
 def _wanted_history(model: Model) -> dict[Serial, tuple[bytes, list[tuple[Any, ...]]]]:
     sets: dict[Serial, Finished] = {}
-    for (channel, ssn, serial), (inset, note) in model.done.items():
+    for (channel, ssn, serial), (inset, notes) in model.done.items():
         known = sets.get(serial, Finished(serial, inset, ()))
-        sets[serial] = known._replace(members=(*known.members, Member(channel, ssn, note)))
+        sets[serial] = known._replace(members=(*known.members, *(Member(channel, ssn, note) for note in notes)))
     return exact_history((sets | model.kept).values())
 
 
@@ -256,10 +260,10 @@ def _check_kept(reader: Reader, model: Model) -> None:
                 assert serial in reader.insets_of(member.channel, member.ssn)
     for channel, ssn, serial in model.done:
         assert serial in reader.insets_of(channel, ssn)
-        (known,) = (m for m in reader.memberships(channel, ssn) if m.serial == serial)
-        inset, note = model.done[channel, ssn, serial]
-        wanted = Membership(serial, inset, note, model.dropped.get(serial))
-        assert list(map(codec.encode, known[1:])) == list(map(codec.encode, wanted[1:]))
+        known = [m for m in reader.memberships(channel, ssn) if m.serial == serial]
+        inset, notes = model.done[channel, ssn, serial]
+        wanted = [Membership(serial, inset, note, model.dropped.get(serial)) for note in notes]
+        assert [list(map(codec.encode, m[1:])) for m in known] == [list(map(codec.encode, m[1:])) for m in wanted]
     for number in range(1, model.image.serial + 2):
         if number not in model.kept:
             assert reader.inset(Serial(number)) is None

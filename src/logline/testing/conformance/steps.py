@@ -20,7 +20,7 @@ from logline.engine.history import Segment
 from logline.engine.keyed import NEVER, KeyState, encode_key
 from logline.engine.progress import Progress
 from logline.engine.results import Failure, Outcome
-from logline.engine.sets import Answer, Member, Timer
+from logline.engine.sets import Answer, Kept, Member, Timer
 from logline.engine.spec import write_port
 from logline.engine.step import Step
 from logline.names import ERRORS, OUT, ChannelName, InsetId, PartitionName, PortName, Serial, Ssn, TargetName
@@ -111,7 +111,19 @@ def _alone(draw: Draw, model: Model, step: Step) -> None:
 
 def _open_sets(model: Model, step: Step) -> list[Serial]:
     known = [serial for serial, opened in model.image.sets.items() if opened.cause is None]
-    return [serial for serial in (*known, *step.sets.opened) if serial not in step.sets.due]
+    gone = {*step.sets.due, *step.sets.merged}
+    return [serial for serial in (*known, *step.sets.opened) if serial not in gone]
+
+
+def _whole_sets(model: Model, step: Step) -> list[Serial]:
+    """Those of which another set may have the members (R32)."""
+    return _open_sets(model, step)
+
+
+def _members(model: Model, step: Step, serial: Serial) -> list[Member]:
+    """All that has joined an open set so far, in order."""
+    known = step.sets.opened.get(serial) or model.image.sets[serial]
+    return [*known.members, *step.sets.members.get(serial, ())]
 
 
 def _take_in(draw: Draw, model: Model, step: Step) -> None:
@@ -128,6 +140,27 @@ def _take_in(draw: Draw, model: Model, step: Step) -> None:
             serial = _next_serial(model, step)
             step.open(serial, inset)
             step.join(serial, Member(*event, draw(notes)))
+
+
+def _merge(draw: Draw, model: Model, step: Step) -> None:
+    """Open sets become one: the members of the others move, after its own (R32)."""
+    known = _whole_sets(model, step)
+    if not known:
+        return
+    into, *others = draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True))
+    for gone in others:
+        for member in _members(model, step, gone):
+            step.join(into, member)
+        step.merge(gone, into)
+
+
+def _keep(draw: Draw, model: Model, step: Step) -> None:
+    """A set becomes due, and another one of its id goes on with its members."""
+    for serial in draw(st.lists(st.sampled_from(known), max_size=1)) if (known := _whole_sets(model, step)) else []:
+        members = _members(model, step, serial)
+        opened = step.sets.opened.get(serial) or model.image.sets[serial]
+        step.open(_next_serial(model, step), opened.id, members, Kept(opened.kept.times + 1, len(members)))
+        step.sets.due[serial] = "kept"
 
 
 def _make_due(draw: Draw, model: Model, step: Step) -> None:
@@ -329,6 +362,8 @@ def _collect(draw: Draw, model: Model, step: Step) -> None:
 _PARTS: tuple[Part, ...] = (
     _alone,
     _take_in,
+    _merge,
+    _keep,
     _make_due,
     _answer,
     _park,
@@ -354,7 +389,7 @@ def steps(draw: Draw, model: Model, *, stateless: bool | None = None) -> Step:
         _collect(draw, model, step)  # all that is done for one that has left
         step.lineage.expired = draw(st.integers(0, max(model.image.segments, default=0)))
         return step
-    others = {True: (_take_in, _settle), False: (_alone, _settle), None: ()}[stateless]
+    others = {True: (_take_in, _merge, _keep, _settle), False: (_alone, _settle), None: ()}[stateless]
     parts = [part for part in _PARTS if part not in others]
     chosen = draw(st.sets(st.integers(0, len(parts) - 1), min_size=1, max_size=6))
     for index in sorted(chosen):

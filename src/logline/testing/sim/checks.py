@@ -18,6 +18,7 @@ from logline.engine.events import CLOSED, MARK_BYTES, Output, Position
 from logline.engine.image import Image, Needs
 from logline.engine.moments import Moment, Wall
 from logline.engine.operating import OperatorMachine
+from logline.engine.set_state import SetState
 from logline.engine.sets import Member
 from logline.engine.spec import InstanceSpec, again_channel, write_port
 from logline.engine.step import Step
@@ -41,6 +42,7 @@ from logline.store.memory import MemoryStore
 from logline.testing.sim.keyed import KeyedLists
 from logline.testing.sim.lineage_checks import LineageChecks
 from logline.testing.sim.looks import Looks
+from logline.testing.sim.merging import Merging, check_merging
 from logline.testing.sim.operators import Mirror, Windows
 from logline.testing.sim.outside import PaidService, Violation
 from logline.testing.sim.time_checks import TimeChecks
@@ -200,8 +202,8 @@ class Checks:
 
     # ---- after a commit -------------------------------------------------------------------------------
 
-    def after_commit(self, name: InstanceName) -> None:
-        """Everything that a commit may not do."""
+    def after_commit(self, name: InstanceName, life: Life | None = None) -> None:
+        """Everything that a commit may not do. `life`: the one that has made it, if it is known to be the newest."""
         if name not in self.instances:
             return  # a zombie of an operator that is gone: it was fenced off
         spec = self.instances[name].spec
@@ -209,6 +211,8 @@ class Checks:
         self._check_rows(name, spec, image)
         self._check_progress(name, spec, image)
         self._check_sets(name, image)
+        if life is not None and life.phases is not None:
+            self._check_members(name, image, life.phases.sets)
         self._check_order(name, spec, image)
         self._check_memberships(name, spec)
         self._check_state(name, spec, image)
@@ -328,10 +332,22 @@ class Checks:
             if serial not in image.due:
                 raise Violation(f"ANSWER {name} kept for set {serial}, which is not due")
 
+        if isinstance(self.instances[name].op, Merging):
+            check_merging(name, image)
         if isinstance(self.instances[name].op, Windows):
             for opened in image.sets.values():
                 if opened.cause is None and opened.id not in image.timers:
                     raise Violation(f"TIMER {name} window {opened.id} has none")
+
+    def _check_members(self, name: InstanceName, image: Image, live: Mapping[Serial, SetState]) -> None:
+        """R5, R32: members are logged in the order in which the life took them in, or moved them in a merge. The life
+        may be further by now."""
+        for serial, opened in image.sets.items():
+            known = live.get(serial)
+            if known is None or opened.cause == "parked":
+                continue
+            if known.members[: len(opened.members)] != opened.members:
+                raise Violation(f"MEMBERS {name} set {serial}: {opened.members}, the life has {known.members}")
 
     def _check_order(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
         """R6: with `ordered`, sets are generated in the order in which they became due."""

@@ -16,6 +16,7 @@ from logline.graph.model import Connection, Graph, Node, NodeOptions, Retry, Sco
 from logline.names import ERRORS, IN, InstanceName, LogId, OperatorName, PortName, TargetName
 from logline.runtime.lives.instances import Instance, instances_of
 from logline.testing.sim.keyed import KeyedLists, TimedKeyedLists
+from logline.testing.sim.merging import Merging
 from logline.testing.sim.operators import (
     Blocks,
     Choosy,
@@ -167,9 +168,20 @@ def chain(kind: ReadKind, guarantee: Guarantee, seed: int = 0, events: int = 4, 
     return make.build(f"chain({kind}, {guarantee}, seed={seed})")
 
 
+def merging(seed: int = 0, events: int = 5) -> Scenario:
+    """Source -> sets that merge and are kept open -> writer, with everything in a lineage scope."""
+    rnd = Random(seed)
+    make = _Builder(rnd, TIGHT)
+    out = make.source("source", make_source("replayable", rnd, "s", events))
+    merged = make.add("merging", Merging(), {IN: [out]})
+    make.add("store", Store(), {IN: merged}, targets={"store": Target("positioned")})
+    make.lineage.append(Scope(None, None, timedelta(seconds=5)))
+    return make.build(f"merging(seed={seed})")
+
+
 def windows_of_windows(seed: int = 0, *, sources: int = 2, events: int = 6) -> Scenario:
     """Sources of event time, with records out of order in several partitions; what comes of them is dropped in part,
-    gathered for a while, and goes into windows, and these into windows three
+    gathered for a while, or in sets that merge and stay open, and goes into windows, and these into windows three
     times as long. No record may be late."""
     rnd = Random(seed)
     make = _Builder(rnd, TIGHT)
@@ -184,9 +196,10 @@ def windows_of_windows(seed: int = 0, *, sources: int = 2, events: int = 6) -> S
         outs.append(make.source(f"source{index}", ReplayableSource(found, parts=rnd.choice((1, 2))), timed))
     picked = make.add("pick", Pick(), {IN: outs}, NodeOptions(concurrency=rnd.choice((1, 3))))
     gathers = rnd.random() < 0.5
+    merges = gathers and Random(f"merging {seed}").random() < 0.5
     gathered, *kept = picked
     if gathers:
-        gathered, *kept = make.add("patient", Patient(), {IN: picked})
+        gathered, *kept = make.add("patient", Merging() if merges else Patient(), {IN: picked})
     hours, days = Windows(), Windows()
     days.size = 3 * hours.size
     hours.in_time = days.in_time = True
@@ -220,6 +233,8 @@ def drawn(seed: int) -> Scenario:
             kind_of = (Straight, Choosy, Pick, Choosy)[seed % 4]
         if seed % 3 == 1 and kind_of in (Patient, Windows):
             kind_of = KeyedLists if kind_of is Patient else TimedKeyedLists
+        if kind_of in (Pairs, Patient, Dropper) and Random(f"merging {seed}").random() < 0.5:
+            kind_of = Merging
         if kind_of is Flaky and seed % 5 == 0:
             kind_of = FlakyAsync
         _add_middle(make, f"op{index}", kind_of, streams, used, rnd)

@@ -335,7 +335,7 @@ class World:
         if isinstance(action, do.Rebuild):
             self.checks.rebuilt(actor.life, action.image)
         if isinstance(action, do.Commit):
-            self.checks.after_commit(actor.name)
+            self.checks.after_commit(actor.name, actor.life if self._current(actor) else None)
             if outcome and self.rnd.random() < self.faults.lose_answer:
                 self.counts["answer lost"] += 1
                 actor.driver.todo.append(action)  # the driver does not know, and commits again
