@@ -37,6 +37,7 @@ from logline.operators import Aggregate as Aggregate
 from logline.operators import KeyContext as KeyContext
 from logline.operators import Window as Window
 from logline.operators import events as events
+from logline.operators import session_window as session_window
 from logline.operators import sliding as sliding
 from logline.operators import tumbling as tumbling
 from logline.operators import whole as whole

@@ -76,6 +76,7 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "Pipeline.lineage": ll.Pipeline.lineage,
     "ll.tumbling": ll.tumbling,
     "ll.sliding": ll.sliding,
+    "ll.session_window": ll.session_window,
     "ll.events": ll.events,
     **ready_made("ll.sources", ll.sources),
     **ready_made("ll.sinks", ll.sinks),

@@ -32,6 +32,7 @@ Ready = Literal[
     "Rebatch",
     "TumblingAggregate",
     "SlidingAggregate",
+    "SessionAggregate",
     "BlockAggregate",
     "WholeAggregate",
     "MapRows",
@@ -41,7 +42,7 @@ LATE = PortName("late")
 _MODULES = "logline.operators."
 _PASS: Collection[Ready] = ("Filter", "Union", "Split", "CheckRows", "SinkOperator", "Rebatch")
 """They pass rows on as they are."""
-_TIMED: Collection[Ready] = ("TumblingAggregate", "SlidingAggregate")
+_TIMED: Collection[Ready] = ("TumblingAggregate", "SlidingAggregate", "SessionAggregate")
 _GROUP: Collection[Ready] = (*_TIMED, "BlockAggregate", "WholeAggregate")
 """A row is part of one of theirs, whatever the columns tell."""
 _SPAN = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
@@ -64,6 +65,9 @@ def in_set(operator: OperatorRecord, inset: InsetId, note: Any, table: pa.Table,
         case "Rebatch":
             offset, length = note
             return {row for row in rows if offset <= row < offset + length}
+        case "SessionAggregate":
+            spans = [range(note[at], note[at] + note[at + 1]) for at in range(0, len(note), 2)]
+            return {row for row in rows if any(row in span for span in spans)}
         case "TumblingAggregate" | "SlidingAggregate":
             return _in_window(operator, inset, note, table, rows)
     return set(rows)

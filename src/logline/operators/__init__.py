@@ -15,6 +15,7 @@ from logline.operators.rebatch import Rebatch
 from logline.operators.row_answers import Row
 from logline.operators.row_checks import CheckRows, OnFail
 from logline.operators.rows import MapRows, RowFn
+from logline.operators.sessions import SessionAggregate
 from logline.operators.shaping import Explode, Select, Split, WithColumns
 from logline.operators.sink import SinkOperator
 from logline.operators.sliding import SlidingAggregate
@@ -23,7 +24,19 @@ from logline.operators.top import Top
 from logline.operators.whole import WholeAggregate
 from logline.operators.window import TumblingAggregate
 from logline.operators.window_aggregate import WindowAggregate
-from logline.operators.windows import Events, Sliding, Tumbling, Whole, Window, events, sliding, tumbling, whole
+from logline.operators.windows import (
+    Events,
+    Session,
+    Sliding,
+    Tumbling,
+    Whole,
+    Window,
+    events,
+    session_window,
+    sliding,
+    tumbling,
+    whole,
+)
 
 __all__ = [
     "Agg",
@@ -52,6 +65,8 @@ __all__ = [
     "Row",
     "RowFn",
     "Select",
+    "Session",
+    "SessionAggregate",
     "SinkOperator",
     "Sliding",
     "SlidingAggregate",
@@ -70,6 +85,7 @@ __all__ = [
     "WithColumns",
     "events",
     "map_batches",
+    "session_window",
     "sliding",
     "stateful",
     "tumbling",

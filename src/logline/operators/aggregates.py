@@ -129,13 +129,27 @@ class Aggregates:
         partials = (*partials, self._partial_of(waiting))
         return Parts(partials if len(partials) <= _MANY else (self.merge(partials),), None, 0)
 
+    def joined(self, parts: Parts, later: Parts) -> Parts:
+        """The state of two sets as one: the batches of the second after those of the first. It comes to what `add` of
+        all batches in that order comes to, but for the rounding of floating-point sums."""
+        partials, waiting, _ = parts
+        if not later.partials and later.waiting is not None:
+            found = parts
+            for batch in later.waiting.batches():
+                found = self.add(found, batch)
+            return found
+        if waiting is not None:
+            partials = (*partials, self._partial_of(waiting))
+        partials = (*partials, *later.partials)
+        return later._replace(partials=partials if len(partials) <= _MANY else (self.merge(partials),))
+
     def _partial_of(self, waiting: Gathered) -> pa.Table:
         # Joined first: Arrow groups chunk by chunk, at the price of a batch each.
         return self.partial(waiting.table().select(self._needed).combine_chunks())
 
     def final(self, partial: pa.Table) -> pa.Table:
         """The output columns: the group's, then the aggregates, sorted by group."""
-        if self._keys:
+        if self._keys and partial.num_rows > 1:
             partial = partial.sort_by([(key, "ascending") for key in self._keys])
         columns = [partial[key] for key in self._keys]
         columns += [self._value(partial, one) for one in self.agg.values()]

@@ -38,6 +38,16 @@ _FEW = 64
 """Times of which plain Python makes more in the same time than Arrow does, whose every call costs ten of them."""
 
 
+def earlier(instant: datetime, span: timedelta) -> datetime:
+    """So much earlier, as far as there are instants.
+
+    >>> str(earlier(datetime(2024, 1, 1, tzinfo=UTC), timedelta(days=1)))
+    '2023-12-31 00:00:00+00:00'
+    """
+    first = datetime.min.replace(tzinfo=UTC)
+    return instant - span if instant - first >= span else first
+
+
 @dataclass(frozen=True, slots=True)
 class TimeAxis:
     """The time line of one column, cut into windows of `size` ticks."""

@@ -32,10 +32,14 @@ class Gathered(NamedTuple):
 
     def table(self) -> pa.Table:
         """All of them, in the order in which they came; nothing is copied."""
+        return pa.Table.from_batches(self.batches())
+
+    def batches(self) -> list[Batch]:
+        """All of them, in the order in which they came."""
         found: list[Batch] = []
         at: Gathered | None = self
         while at is not None:
             found.append(at.batch)
             at = at.before
         found.reverse()
-        return pa.Table.from_batches(found)
+        return found

@@ -17,16 +17,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from logline.errors import OptionError, SchemaError
 from logline.graph.operator import Batch, Context, Dependency, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
 from logline.operators.aggregates import Reduction, grouped
+from logline.operators.bounds import END, START, bounded, check_time_column, with_bounds
 from logline.operators.event_time import TimeAxis
-from logline.operators.tables import columns_of
+from logline.operators.late import LATE, LateRecords
 from logline.operators.windows import Sliding, Tumbling
-
-START, END = "window_start", "window_end"
-_LATE = "late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +48,10 @@ class _Memo:
     """What was worked out last. It is no part of what the operator is: a copy, here or in a worker, begins without,
     and the digest of the operator's code does not see it."""
 
-    __slots__ = ("said_late", "times")
+    __slots__ = ("times",)
 
     def __init__(self) -> None:
         self.times: Times | None = None
-        self.said_late = False
 
     def __reduce__(self) -> tuple[type[_Memo], tuple[()]]:
         return _Memo, ()
@@ -65,7 +61,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
     """One output event per window: its bounds, the group's columns, the aggregates."""
 
     reuses_memory = False
-    untimed = (_LATE,)
+    untimed = (LATE,)
 
     def __init__(self, window: Tumbling | Sliding, aggregates: Reduction[Any]) -> None:
         self.window = window
@@ -75,17 +71,13 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         self.lateness = window.lateness
         self.idle = window.idle
         self._memo = _Memo()
+        self._late = LateRecords()
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         schema = inputs["in"]
-        if self.window.on not in schema.names:
-            raise SchemaError(f"there is no time column {self.window.on!r}: the input has {columns_of(schema)}")
+        check_time_column(schema, self.window.on)
         bound = self._axis(schema.field(self.window.on).type).type
-        bounds = [pa.field(START, bound), pa.field(END, bound)]
-        made = self.aggregates.output(schema)
-        if taken := sorted({START, END} & set(made.names)):
-            raise OptionError(f"the window adds the column {taken[0]!r} itself; give yours another name")
-        return {"out": pa.schema([*bounds, *made]), _LATE: schema}
+        return {"out": bounded(self.aggregates, schema, bound), LATE: schema}
 
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
         bounds = [Dependency(START, self.window.on, "from"), Dependency(END, self.window.on, "until")]
@@ -122,7 +114,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         # The last window of a record closes last.
         over = [closed[tick] for tick in sorted({starts[-1] for starts in windows.values()}) if tick in closed]
         if over or ticks.null_count:
-            late = (_LATE, event.name)
+            late = (LATE, event.name)
             # The note holds what `update` can't know: which windows had closed when the event came.
             sets[late] = over
             ctx.fire(late)
@@ -154,28 +146,13 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
 
     def generate(self, inset: InsetId, acc: _Open | Batch, ctx: Context[None]) -> Iterator[Emit]:
         if not isinstance(acc, _Open):
-            timeless = acc[self.window.on].null_count
-            if timeless:
-                ctx.count("no_time", timeless)
-            if acc.num_rows > timeless:
-                ctx.count("late", acc.num_rows - timeless)
-                self._say_late(acc.num_rows - timeless, ctx)
-            yield Emit(acc, _LATE)
+            yield from self._late.leave(acc, self.window.on, ctx)
             return
         assert isinstance(inset, datetime)
-        made = self._result(acc.parts)
-        start = acc.axis.start(inset)
-        end = acc.axis.instant(acc.axis.end(start))
-        for position, (name, instant) in enumerate([(START, inset), (END, end)]):
-            bound = pa.repeat(pa.scalar(acc.axis.tick(instant), acc.axis.type), made.num_rows)
-            made = made.add_column(position, name, bound)
+        axis = acc.axis
+        end = axis.instant(axis.end(axis.start(inset)))
+        made = with_bounds(self._result(acc.parts), axis.type, axis.tick(inset), axis.tick(end))
         yield Emit(made)
-
-    def _say_late(self, rows: int, ctx: Context[None]) -> None:
-        """Once per life: a stream may have many. The counter `late` of the status has them all."""
-        if not self._memo.said_late:
-            self._memo.said_late = True
-            ctx.log.info("%d records are late: their windows are out. They are on port %r", rows, _LATE)
 
     def _times(self, batch: Batch) -> Times:
         """Worked out once per event: `assign` asks first, `update` for each of its sets after it."""

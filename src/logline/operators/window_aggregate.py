@@ -10,10 +10,11 @@ from logline.graph.operator import Operator
 from logline.operators.aggregates import Aggregates
 from logline.operators.blocks import BlockAggregate
 from logline.operators.functions import Agg
+from logline.operators.sessions import SessionAggregate
 from logline.operators.sliding import SlidingAggregate
 from logline.operators.whole import WholeAggregate
 from logline.operators.window import TumblingAggregate
-from logline.operators.windows import Events, Sliding, Tumbling, Whole, Window
+from logline.operators.windows import Events, Session, Sliding, Tumbling, Whole, Window
 
 
 def WindowAggregate(  # reads as a constructor: one class per kind of window
@@ -26,8 +27,12 @@ def WindowAggregate(  # reads as a constructor: one class per kind of window
             return TumblingAggregate(window, aggregates)
         case Sliding():
             return SlidingAggregate(window, aggregates)
+        case Session():
+            return SessionAggregate(window, aggregates)
         case Events():
             return BlockAggregate(window, aggregates)
         case Whole():
             return WholeAggregate(aggregates)
-    raise OptionError(f"{window!r} is not a window: use ll.tumbling, ll.sliding, ll.events or ll.whole")
+    raise OptionError(
+        f"{window!r} is not a window: use ll.tumbling, ll.sliding, ll.session_window, ll.events or ll.whole"
+    )

@@ -4,6 +4,8 @@
 datetime.timedelta(seconds=3600)
 >>> sliding("1h", "10m", on="date").step
 datetime.timedelta(seconds=600)
+>>> session_window("30m", on="date").gap
+datetime.timedelta(seconds=1800)
 >>> events(100).n
 100
 """
@@ -67,11 +69,7 @@ class Sliding:
 def _check_time(window: Tumbling | Sliding, what: str) -> None:
     if window.size <= timedelta(0):
         raise OptionError(f"{what}: the size must be positive, not {window.size}")
-    column_name(window.on, "on")
-    if window.lateness < timedelta(0):
-        raise OptionError(f"{what}: lateness can't be negative, got {window.lateness}")
-    if window.idle is not None and window.idle <= timedelta(0):
-        raise OptionError(f"{what}: idle must be positive, got {window.idle}")
+    _check_clock(window, what)
     if not timedelta(0) <= window.offset < window.step:
         raise OptionError(f"{what}: the offset {window.offset} must be less than {window.step}: windows repeat")
     if window.zone is not None:
@@ -81,6 +79,29 @@ def _check_time(window: Tumbling | Sliding, what: str) -> None:
                 raise OptionError(
                     f"{what}: zone= is for whole days, not for {span}: leave it out; offset= moves shorter windows"
                 )
+
+
+def _check_clock(window: Tumbling | Sliding | Session, what: str) -> None:
+    column_name(window.on, "on")
+    if window.lateness < timedelta(0):
+        raise OptionError(f"{what}: lateness can't be negative, got {window.lateness}")
+    if window.idle is not None and window.idle <= timedelta(0):
+        raise OptionError(f"{what}: idle must be positive, got {window.idle}")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Records of a group that are not further apart than `gap` in the event-time column `on`."""
+
+    gap: timedelta
+    on: str
+    lateness: timedelta = timedelta(0)
+    idle: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.gap <= timedelta(0):
+            raise OptionError(f"session_window: the gap must be positive, not {self.gap}")
+        _check_clock(self, "session_window")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +122,7 @@ class Whole:
     """All events, until the end."""
 
 
-Window = Tumbling | Sliding | Events | Whole
+Window = Tumbling | Sliding | Session | Events | Whole
 
 
 def tumbling(
@@ -126,6 +147,10 @@ def tumbling(
     )
 
 
+def _span(given: Duration | None) -> timedelta | None:
+    return None if given is None else duration(given)
+
+
 def sliding(
     size: Duration,
     step: Duration,
@@ -141,7 +166,17 @@ def sliding(
     The options are those of `tumbling`.
     """
     spans = duration(size), duration(step)
-    return Sliding(*spans, on, duration(lateness), None if idle is None else duration(idle), duration(offset), zone)
+    return Sliding(*spans, on, duration(lateness), _span(idle), duration(offset), zone)
+
+
+def session_window(gap: Duration, *, on: str, lateness: Duration = "0s", idle: Duration | None = None) -> Session:
+    """Windows of activity: records of a group (`by=`) that are not further apart than `gap` in the event time of
+    column `on`. A session begins with its first record and ends a gap after its last one.
+
+    A session closes when the watermark has passed its end. A record that lies between two sessions makes them one. It
+    is late if it would be a session by itself that has closed. `lateness` and `idle` are those of `tumbling`.
+    """
+    return Session(duration(gap), on, duration(lateness), _span(idle))
 
 
 def whole() -> Whole:
@@ -152,4 +187,4 @@ def whole() -> Whole:
 def events(n: int, *, within: Duration | None = None) -> Events:
     """Blocks of `n` events, in order of arrival. With `within` a block closes at the latest that long after its first
     event."""
-    return Events(n, None if within is None else duration(within))
+    return Events(n, _span(within))

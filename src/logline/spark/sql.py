@@ -25,6 +25,7 @@ from logline.operators import (
     BlockAggregate,
     Events,
     Gathered,
+    Session,
     Sliding,
     SlidingAggregate,
     Tumbling,
@@ -153,6 +154,8 @@ def sql_operator(name: str, fn: FrameFn, window: Window | None, schema: pa.Schem
             return SqlSliding(window, query)
         case Whole():
             return SqlWhole(query)
+        case Session():
+            raise OptionError("sessions merge, and what a Spark job made can not: take window(...) with agg=")
     raise OptionError(f"{window!r} is not a window: use ll.tumbling, ll.sliding, ll.events or ll.whole")
 
 
