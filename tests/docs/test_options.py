@@ -77,6 +77,7 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "ll.tumbling": ll.tumbling,
     "ll.sliding": ll.sliding,
     "ll.session_window": ll.session_window,
+    "ll.whole": ll.whole,
     "ll.events": ll.events,
     **ready_made("ll.sources", ll.sources),
     **ready_made("ll.sinks", ll.sinks),

@@ -4,6 +4,9 @@ The id of an input set is the start of its window; an event with records of seve
 several sets. A window is generated when the watermark reaches its end. Records whose last window has closed
 leave on port `late`, as do records without a time: nothing is dropped in silence.
 
+A window may be put out several times: early, and again for records that come after its end (`updates`). It is fired
+and kept open then (`ctx.fire(keep=True)`), so that each version is made of an input set of its own.
+
     orders.window("hourly", ll.tumbling("1h", on="date"), by=["item_id"], agg={"total": ("amount", "sum")})
 """
 
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,10 +23,12 @@ import pyarrow.compute as pc
 from logline.graph.operator import Batch, Context, Dependency, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
 from logline.operators.aggregates import Reduction, grouped
-from logline.operators.bounds import END, START, bounded, check_time_column, with_bounds
-from logline.operators.event_time import TimeAxis
+from logline.operators.bounds import END, START, bounded, check_time_column, with_bounds, with_version
+from logline.operators.event_time import TimeAxis, earlier
 from logline.operators.late import LATE, LateRecords
 from logline.operators.windows import Sliding, Tumbling
+
+_LAST = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +77,13 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         self.idle = window.idle
         self._memo = _Memo()
         self._late = LateRecords()
+        self._versions = bool(window.updates) or window.early is not None
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         schema = inputs["in"]
         check_time_column(schema, self.window.on)
         bound = self._axis(schema.field(self.window.on).type).type
-        return {"out": bounded(self.aggregates, schema, bound), LATE: schema}
+        return {"out": bounded(self.aggregates, schema, bound, versions=self._versions), LATE: schema}
 
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
         bounds = [Dependency(START, self.window.on, "from"), Dependency(END, self.window.on, "until")]
@@ -91,6 +97,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
 
     def passes(self, watermark: datetime) -> datetime:
         """The start of the earliest window that is not closed: what comes out carries the start of its window."""
+        watermark = earlier(watermark, self.window.updates)
         axis = self._axis(pa.timestamp("us", "UTC"))
         (pane,) = axis.panes(pa.array([axis.tick(watermark)], pa.int64()))
         return next((start for start in map(axis.instant, axis.windows(pane))), watermark)
@@ -106,11 +113,14 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         windows = {pane: axis.windows(pane) for pane in panes}
         for tick in sorted({start for starts in windows.values() for start in starts}):
             start, end = axis.instant(tick), axis.instant(axis.end(tick))
-            if watermark is not None and end <= watermark:
+            close = min(end, _LAST - self.window.updates) + self.window.updates
+            if watermark is not None and close <= watermark:
                 closed[tick] = start
             else:
                 sets[start] = None
-                ctx.fire(start, at=end, clock="event")
+                ctx.fire(start, at=close, clock="event")
+                if self._versions:
+                    self._fire_versions(start, end, watermark, ctx)
         # The last window of a record closes last.
         over = [closed[tick] for tick in sorted({starts[-1] for starts in windows.values()}) if tick in closed]
         if over or ticks.null_count:
@@ -123,6 +133,16 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
             inside = pc.is_in(axis.pane_of(ticks), value_set=pa.array(partly, pa.int64()))
             ctx.count("late_in_part", pc.sum(inside).as_py())
         return sets
+
+    def _fire_versions(self, start: datetime, end: datetime, watermark: datetime | None, ctx: Context[None]) -> None:
+        """The window is to be put out before it closes."""
+        if watermark is not None and end <= watermark:
+            ctx.fire(start, keep=True)  # it was put out, and this event changes it
+            return
+        if self.window.updates:
+            ctx.fire(start, at=end, clock="event", keep=True)
+        if self.window.early is not None:
+            ctx.fire(start, after=self.window.early, keep=True)
 
     def update(self, inset: InsetId, acc: _Open | Batch | None, event: Event) -> _Open | Batch:
         times = self._times(event.batch)
@@ -149,10 +169,12 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
             yield from self._late.leave(acc, self.window.on, ctx)
             return
         assert isinstance(inset, datetime)
+        if not ctx.changed:
+            return  # it closes, and its last version has all
         axis = acc.axis
         end = axis.instant(axis.end(axis.start(inset)))
         made = with_bounds(self._result(acc.parts), axis.type, axis.tick(inset), axis.tick(end))
-        yield Emit(made)
+        yield Emit(with_version(made, ctx.version, 2) if self._versions else made)
 
     def _times(self, batch: Batch) -> Times:
         """Worked out once per event: `assign` asks first, `update` for each of its sets after it."""

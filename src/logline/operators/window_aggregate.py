@@ -32,7 +32,7 @@ def WindowAggregate(  # reads as a constructor: one class per kind of window
         case Events():
             return BlockAggregate(window, aggregates)
         case Whole():
-            return WholeAggregate(aggregates)
+            return WholeAggregate(aggregates, window)
     raise OptionError(
         f"{window!r} is not a window: use ll.tumbling, ll.sliding, ll.session_window, ll.events or ll.whole"
     )

@@ -34,6 +34,8 @@ class Tumbling:
     idle: timedelta | None = None
     offset: timedelta = timedelta(0)
     zone: str | None = None
+    updates: timedelta = timedelta(0)
+    early: timedelta | None = None
 
     def __post_init__(self) -> None:
         _check_time(self, "tumbling")
@@ -55,6 +57,8 @@ class Sliding:
     idle: timedelta | None = None
     offset: timedelta = timedelta(0)
     zone: str | None = None
+    updates: timedelta = timedelta(0)
+    early: timedelta | None = None
 
     def __post_init__(self) -> None:
         if self.step <= timedelta(0):
@@ -70,6 +74,10 @@ def _check_time(window: Tumbling | Sliding, what: str) -> None:
     if window.size <= timedelta(0):
         raise OptionError(f"{what}: the size must be positive, not {window.size}")
     _check_clock(window, what)
+    if window.updates < timedelta(0):
+        raise OptionError(f"{what}: updates can't be negative, got {window.updates}")
+    if window.early is not None and window.early <= timedelta(0):
+        raise OptionError(f"{what}: early must be positive, got {window.early}")
     if not timedelta(0) <= window.offset < window.step:
         raise OptionError(f"{what}: the offset {window.offset} must be less than {window.step}: windows repeat")
     if window.zone is not None:
@@ -119,7 +127,21 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """All events, until the end."""
+    """All events, until the end; put out before it every so much time, or every so many events."""
+
+    every: timedelta | None = None
+    events: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.every is not None and self.every <= timedelta(0):
+            raise OptionError(f"whole: every must be positive, got {self.every}")
+        if self.events is not None:
+            at_least_one(self.events, "events")
+
+    @property
+    def versions(self) -> bool:
+        """Whether it may be put out more than once."""
+        return self.every is not None or self.events is not None
 
 
 Window = Tumbling | Sliding | Session | Events | Whole
@@ -133,6 +155,8 @@ def tumbling(
     idle: Duration | None = None,
     offset: Duration = "0s",
     zone: str | None = None,
+    updates: Duration = "0s",
+    early: Duration | None = None,
 ) -> Tumbling:
     """Windows of a fixed size over the event time in column `on`.
 
@@ -141,9 +165,20 @@ def tumbling(
 
     Windows begin at `offset` after a multiple of their size. With `zone="Europe/Paris"` they are days, or several, as
     clocks there show them: from midnight to midnight, also where that takes 23 or 25 hours.
+
+    With `updates` a window that was put out at its end takes records for that much longer. Each event with such
+    records makes the window come out again, whole, as the next `window_version`; records that come later still are
+    late. With `early` a window that has got records is put out that long after, before its end and without closing.
     """
     return Tumbling(
-        duration(size), on, duration(lateness), None if idle is None else duration(idle), duration(offset), zone
+        duration(size),
+        on,
+        duration(lateness),
+        _span(idle),
+        duration(offset),
+        zone,
+        duration(updates),
+        _span(early),
     )
 
 
@@ -160,13 +195,16 @@ def sliding(
     idle: Duration | None = None,
     offset: Duration = "0s",
     zone: str | None = None,
+    updates: Duration = "0s",
+    early: Duration | None = None,
 ) -> Sliding:
     """Windows of a fixed size over the event time in column `on`, one every `step`: a record is in several of them.
 
     The options are those of `tumbling`.
     """
     spans = duration(size), duration(step)
-    return Sliding(*spans, on, duration(lateness), _span(idle), duration(offset), zone)
+    more = duration(updates), _span(early)
+    return Sliding(*spans, on, duration(lateness), _span(idle), duration(offset), zone, *more)
 
 
 def session_window(gap: Duration, *, on: str, lateness: Duration = "0s", idle: Duration | None = None) -> Session:
@@ -179,9 +217,14 @@ def session_window(gap: Duration, *, on: str, lateness: Duration = "0s", idle: D
     return Session(duration(gap), on, duration(lateness), _span(idle))
 
 
-def whole() -> Whole:
-    """One window for all events. It is put out at the end of the input, or by a run with `close=True`."""
-    return Whole()
+def whole(*, every: Duration | None = None, events: int | None = None) -> Whole:
+    """One window for all events. It is put out at the end of the input, or by a run with `close=True`.
+
+    With `every` it is also put out that long after something has come, with `events` after each so many events: what
+    it comes to so far, with a column `window_version` that counts 1, 2, ... Each version logs which events it is made
+    of, so the log grows with the number of versions.
+    """
+    return Whole(_span(every), events)
 
 
 def events(n: int, *, within: Duration | None = None) -> Events:

@@ -153,7 +153,7 @@ def sql_operator(name: str, fn: FrameFn, window: Window | None, schema: pa.Schem
         case Sliding():
             return SqlSliding(window, query)
         case Whole():
-            return SqlWhole(query)
+            return SqlWhole(query, window)
         case Session():
             raise OptionError("sessions merge, and what a Spark job made can not: take window(...) with agg=")
     raise OptionError(f"{window!r} is not a window: use ll.tumbling, ll.sliding, ll.events or ll.whole")

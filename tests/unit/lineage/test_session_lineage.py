@@ -62,3 +62,15 @@ def test_rows_are_told_apart(url: str) -> None:
         ("orders:1", 2),
         ("orders:2", 0),
     ]
+
+
+def test_each_version_of_a_window_was_made_of_all_events_so_far(url: str) -> None:
+    ran = run(piped(ll.tumbling("1h", on="date", updates="5h"), by=()), url)
+    rows = ran.result("store").to_pylist()
+    assert [(r["window_start"].hour, r["window_version"], r["total"]) for r in rows] == [
+        (10, 1, 15),
+        (10, 2, 47),
+        (13, 1, 80),
+    ]
+    assert inputs(ran.log, "visits:1") == ["orders:1", "orders:2"]
+    assert inputs(ran.log, "visits:2") == ["orders:1", "orders:2", "orders:4"]
