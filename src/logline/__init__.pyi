@@ -9,6 +9,7 @@ from logline.errors import PartialData as PartialData
 from logline.errors import PipelineFailed as PipelineFailed
 from logline.graph.connector import Sink as Sink
 from logline.graph.connector import Source as Source
+from logline.graph.eventual import Eventual as Eventual
 from logline.graph.keys import Key as Key
 from logline.graph.keys import Keys as Keys
 from logline.graph.model import Retry as Retry

@@ -56,6 +56,15 @@ def test_a_kill_at_every_point_of_sets_that_merge(simulator: Simulator, seed: in
     assert simulator.tally.violations == []
 
 
+def test_a_kill_at_every_point_with_checkpoints_of_open_sets(simulator: Simulator) -> None:
+    """R22: also between a checkpoint and its commit, and before what it covers is let go."""
+    worlds = list(simulator.every_point(lambda: chain("replayable", "positioned", eventual=True), seed=1))
+    assert simulator.tally.violations == []
+    assert worlds[0].checks.checkpoints.made > 0
+    assert {("Checkpoint", "before"), ("Checkpoint", "after"), ("LetGo", "before")} <= set(worlds[0].hits)
+    assert set(simulator.tally.kills) == set(worlds[0].hits)
+
+
 def test_a_second_kill_during_the_recovery_from_the_first(simulator: Simulator) -> None:
     """Two kills close together, all over the schedule: the second mostly strikes the life that recovers."""
     calm = simulator.run(chain("non-replayable", "positioned"), 3, Faults(), "calm")

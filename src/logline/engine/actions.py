@@ -6,7 +6,7 @@ outcome as a stimulus (engine.stimuli).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,6 +75,21 @@ class CheckClock(Action):
 
     flush: bool = False
     """Whether spans count as over that are not: the run ends, and what was gathered for a moment goes out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint(Action):
+    """Encode the event state of these open sets, as it is after the events taken in so far (R22). No run of events is
+    at the phases meanwhile."""
+
+    serials: tuple[Serial, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo(Action):
+    """Checkpoints that cover so many members of these sets are durable: nobody reads those members again (R22)."""
+
+    covered: Mapping[Serial, int]
 
 
 class Job(NamedTuple):

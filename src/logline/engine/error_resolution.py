@@ -61,11 +61,13 @@ def retry_step(
             raise LogError(f"the rows of {name} can't be replaced: it came of a timer. Retry it as it is, or drop it")
         _open_fixed(step, image, spec, error, fixed, parked is not None)
     elif parked is not None:
-        unassigned = parked.members and parked.id == unassigned_id(parked.members[0])
+        unassigned = parked.members and parked.checkpoint is None and parked.id == unassigned_id(parked.members[0])
         if unassigned:
             raise LogError(f"{name} can't be retried: assign() failed, so that it is in no input set; drop it")
         step.sets.done.append(error.serial)
         step.open(serial, parked.id, parked.members, parked.kept)
+        if parked.checkpoint is not None:
+            step.sets.inherits[serial] = error.serial
         step.errors.retrying[error.ssn] = serial
     elif spec.stateless:
         again = Member(again_channel(instance), error.ssn)

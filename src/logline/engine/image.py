@@ -150,11 +150,15 @@ class Image:
             self.sets[serial] = OpenSet(own_id(member), [member], "ready")
             self.due.append(serial)
         for serial, opened in sets.opened.items():
-            self.sets[serial] = replace(opened, members=list(opened.members))
+            parked = self.sets.get(sets.inherits[serial]) if serial in sets.inherits else None
+            saved = None if parked is None else parked.checkpoint
+            self.sets[serial] = replace(opened, members=list(opened.members), checkpoint=saved)
         for serial, members in sets.members.items():
             self.sets[serial].members.extend(members)
         for serial in sets.merged:  # its members are among those of another set by now (R32)
             del self.sets[serial]
+        for serial, checkpoint in sets.checkpoints.items():
+            self.sets[serial].cover(checkpoint)
         for serial, cause in sets.due.items():
             self.sets[serial].cause = cause
             self.due.append(serial)

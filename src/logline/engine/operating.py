@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
+from logline.engine.checkpointing import Checkpointing
 from logline.engine.generation import SetGeneration
 from logline.engine.image import Image
 from logline.engine.inbox import Inbox
@@ -39,6 +40,7 @@ class OperatorMachine(Machine):
         self.generation = SetGeneration(spec, self._do, self._halt)
         self.sealing = Sealing(spec, self.commits, self.outbox, self.retention)
         self.writes = Writes(spec)
+        self.checkpointing = Checkpointing(policy.schedule, self.retention, self._do)
         self._look_at_bases = False
         """Whether sets are done whose memberships can go when their events are collected."""
         self._handlers.update(
@@ -48,6 +50,7 @@ class OperatorMachine(Machine):
                 on.Fetched: self._on_fetched,
                 on.TakenIn: self._on_taken_in,
                 on.Applied: self._on_applied,
+                on.Checkpointed: self._on_checkpointed,
                 on.Generated: self._on_generated,
                 on.Interrupted: self.generation.interrupted,
                 on.Diverted: self.generation.diverted,
@@ -76,11 +79,13 @@ class OperatorMachine(Machine):
         self.intake.restore(image)
         self.generation.restore(image)
         self.writes.recover(image, self._do)
+        self.checkpointing.restore(image, self.now)
         self.rebuilding.begin(image, self.policy.members(image))
 
     def _on_rebuilt(self, stimulus: on.Rebuilt) -> None:
         self.phase = "running"
         self._take_time(stimulus.intake)
+        self.checkpointing.rebuilt(self.now)
         self.intake.wait_for(stimulus.intake)
         self.generation.rebuilt()
         for serial, failure in stimulus.intake.failed:
@@ -112,6 +117,7 @@ class OperatorMachine(Machine):
         _, positions = self.intake.taken()
         self.sealing.take_in(intake, positions)
         self._take_time(intake)
+        self.checkpointing.took_in(intake, self.intake.began, self.now)
         self.intake.wait_for(intake)
         sets.add_run(intake.alone)
         for serial, cause in intake.due:
@@ -144,6 +150,9 @@ class OperatorMachine(Machine):
             for gone, _ in intake.merged:
                 time.let_go(gone)
             time.passes(intake.passed, rests=intake.idle)
+
+    def _on_checkpointed(self, stimulus: on.Checkpointed) -> None:
+        self.checkpointing.made(stimulus, self.commits.pending, self.now)
 
     # ---- generation and calls (Algorithms 3 and 4; R9) ------------------------------------------------
 
@@ -227,19 +236,23 @@ class OperatorMachine(Machine):
         self._log_finished()
         self._seal_if_whole()
         if not self._blocked():
-            if not self.intake.under_way and self.generation.can_take():
+            if not self.intake.under_way and self.generation.can_take() and not self._checkpoint():
                 self.intake.begin(self.moment)
             self.generation.start(self.now)
         self._permit()
         if self._finished() and not self.end_given:
             self._give_end()
-        for at in (*self.intake.wakes(self.moment), self.generation.retry_at):
+        for at in (*self.intake.wakes(self.moment), self.generation.retry_at, self.checkpointing.wake(self.now)):
             if at is not None and at > self.now:  # what is overdue waits for something else than time
                 self._wake(at)
         self._write()
         if self._look and self._look_at_bases and self.spec.collect:
             self._look_at_bases = False
             self._do(do.ObserveBases((*self.inbox.channels, *(c.name for c in self.spec.closed))))
+
+    def _checkpoint(self) -> bool:
+        """Has open sets encoded between two runs of events, once every membership is in a whole step (R22)."""
+        return self.sealing.step.empty and self.checkpointing.begin(self.now)
 
     def _blocked(self) -> bool:
         if not self.writes.located:  # a log that is older than its target must not grow
@@ -298,6 +311,7 @@ class OperatorMachine(Machine):
     def _on_durable(self, step: Step) -> None:
         self.intake.durable(step)
         self.writes.committed(step)
+        self.checkpointing.durable(step)
         if step.sets.answers:
             self.generation.release(tuple(a for answers in step.sets.answers.values() for a in answers))
         if step.sets.finished or step.sets.done:
@@ -305,7 +319,7 @@ class OperatorMachine(Machine):
 
     def _finished(self) -> bool:
         """Whether nothing is left but the end itself (R11)."""
-        waits = self.intake.under_way or self.intake.rest
+        waits = self.intake.under_way or self.intake.rest or self.checkpointing.under_way
         return self.inbox.ended and not self.generation.sets and not waits
 
     def _effects_done(self) -> bool:
@@ -322,4 +336,5 @@ class OperatorMachine(Machine):
         )
 
     def _busy(self) -> bool:
-        return self.intake.under_way or bool(self.in_flight) or self.writes.busy
+        phases = self.intake.under_way or self.checkpointing.under_way
+        return phases or bool(self.in_flight) or self.writes.busy

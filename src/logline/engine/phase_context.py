@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from logline.engine.codec import check_inset, instant, watermark_instant
+from logline.engine.event_state import NO_EVENT_STATES, EventStates
 from logline.engine.fires import Fire
 from logline.engine.open_sets import Merges
+from logline.engine.set_state import SetState
+from logline.engine.sets import Member
 from logline.graph.key_states import KeyCodec
 from logline.graph.keys import Keys
 from logline.graph.operator import Cause, Clock, Context, Duration
-from logline.names import InsetId, PortName
+from logline.names import InsetId, PortName, Serial
 
 if TYPE_CHECKING:
     from random import Random
@@ -35,6 +38,10 @@ class Services:
     decode_state: Callable[[bytes], Any]
     check_state: Callable[[Any, bytes], None]
     """Raises unless the bytes come back as the state."""
+    event_states: EventStates = NO_EVENT_STATES
+    """How the event state of a set is written to the log and read back (R22)."""
+    all_members: Callable[[Serial, SetState], Iterable[Member]] = lambda serial, known: known.members
+    """Of a set with a checkpoint: those that were let go too."""
     stubs: Mapping[str, Any] = field(default_factory=dict)
     """Tests: what `ctx.call` gives, by the name of the function: a value, or a function to call instead."""
     inherited: Callable[[str, str], bytes | None] = lambda fn, digest: None
@@ -118,6 +125,8 @@ class PhaseContext(Context[Any]):
         keep: bool = False,
     ) -> None:
         check_inset(inset)
+        if keep:
+            self._check_whole("fire(keep=True)", inset)
         self.fires.append(Fire(inset, self._phases.make_timer(f"fire({inset!r}, ", at, after, clock), keep))
 
     def open_sets(self, prefix: tuple[Any, ...] | None = None) -> dict[InsetId, Any]:
@@ -126,7 +135,20 @@ class PhaseContext(Context[Any]):
         return self._phases.open_sets(prefix)
 
     def merge(self, into: InsetId, *others: InsetId) -> None:
+        self._check_whole("ctx.merge()", into, *others)
         self.merges.ask(into, *others)
+
+    def _check_whole(self, said: str, *insets: InsetId) -> None:
+        """A checkpoint speaks for members that are let go, so no other set can have them (R22, R32)."""
+        if self._phases.spec.policy == "eventual":
+            raise TypeError(
+                f"{said} needs all members of a set, and policy='eventual' lets some go: leave the policy out"
+            )
+        for inset in filter(self._phases.is_saved, insets):
+            raise TypeError(
+                f"{said} needs all members of set {inset!r}, and a checkpoint of a run with policy='eventual' has "
+                "let some go: such a set can only be generated as it is"
+            )
 
     def ended(self, port: str = "in") -> bool:
         return self._phases.has_ended(PortName(port))

@@ -25,7 +25,7 @@ from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.open_sets import Merges, OpenSets
 from logline.engine.phase_context import PhaseContext, Services
 from logline.engine.set_state import SetState
-from logline.engine.sets import Kept, Member, Timer, unassigned_id
+from logline.engine.sets import Checkpoint, Kept, Member, Timer, unassigned_id
 from logline.engine.spec import InstanceSpec
 from logline.engine.stimuli import Intake
 from logline.engine.user_errors import USER_ERRORS, UserError, failure_of
@@ -103,6 +103,7 @@ class Phases:
                 self._open[opened.id] = serial
             if serial in image.failures:
                 continue
+            known.acc = self._saved(known)
             for member in opened.members:
                 output = events[member.channel][member.ssn]
                 if self.spec.stateless:
@@ -336,6 +337,8 @@ class Phases:
         serial = self._open.get(inset)
         if serial is None or (known := self.sets[serial]).kept.members == len(known.members):
             return
+        if known.saved is not None:  # asked for in an earlier run, before the policy was changed to 'eventual' (R22)
+            return
         del self._open[inset]
         after = self.sets[new := self._open_set(inset, intake)]
         after.acc, after.members = known.acc, list(known.members)  # both only read the state: `update` is pure
@@ -414,10 +417,11 @@ class Phases:
         return all(name in self.ended for name in channels)
 
     def rebuild(self, serial: Serial, members: Iterable[Output]) -> None:
-        """The event state of a set anew, of exactly its members in the logged order (R5)."""
+        """The event state of a set anew, of its checkpoint and exactly the members after it, in the logged order
+        (R5, R22)."""
         known = self.sets[serial]
-        known.acc, known.spent = None, False
-        for member, output in zip(known.members, members, strict=True):
+        known.acc, known.spent = self._saved(known), False
+        for member, output in zip(known.later(), members, strict=True):
             event = self._event(member.channel, output)
             try:
                 known.acc = self.op.update(known.name(), known.acc, event.with_note(member.note))
@@ -451,6 +455,44 @@ class Phases:
         reached = first is not None and watermark is not None and first <= watermark
         rest = reached or (bool(self.timers.by_id) and self._all_ended)
         return changes._replace(wait_until=waits.wait_until, timer_at=waits.timer_at, rest=rest)
+
+    # ---- checkpoints (R22) ----------------------------------------------------------------------------
+
+    def checkpoint(self, serials: Iterable[Serial]) -> dict[Serial, Checkpoint]:
+        """The event state of these sets as it is after the members taken in so far; not of sets that have failed."""
+        found: dict[Serial, Checkpoint] = {}
+        for serial in serials:
+            known = self.sets[serial]
+            if self._open.get(known.name()) == serial:
+                try:
+                    data, layout = self.services.event_states.encode(known.acc)
+                except USER_ERRORS as error:
+                    raise UserError(failure_of(error)) from error
+                found[serial] = known.saved = Checkpoint(known.count, data, layout, known.digest())
+        return found
+
+    def is_saved(self, inset: InsetId) -> bool:
+        """Whether the open set of this id has a checkpoint."""
+        serial = self._open.get(inset)
+        return serial is not None and self.sets[serial].saved is not None
+
+    def let_go(self, covered: Mapping[Serial, int]) -> None:
+        """Checkpoints that cover so many members of these sets are durable. One that is due is left alone: its code
+        may be reading them on a thread of its own."""
+        for serial, count in covered.items():
+            known = self.sets.get(serial)
+            if known is not None and self._open.get(known.name()) == serial:
+                known.let_go(count)
+
+    def _saved(self, known: SetState) -> Any:
+        """The event state that a set begins with when it is rebuilt."""
+        saved = known.saved
+        if saved is None:
+            return None
+        try:
+            return self.services.event_states.decode(saved.state, saved.layout)
+        except USER_ERRORS as error:
+            raise UserError(failure_of(error)) from error
 
     # ---- what is reported -----------------------------------------------------------------------------
 

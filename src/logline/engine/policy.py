@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from logline.engine import actions as do
+from logline.engine.checkpointing import Schedule
 from logline.engine.image import Image, Needs
 from logline.engine.results import Failure
 from logline.engine.step import Step
@@ -44,6 +45,8 @@ class Policy(Protocol):
     name: PolicyName
     shows: Moment
     """When outputs are shown to receivers (R2)."""
+    schedule: Schedule | None
+    """When open sets have checkpoints (R22); None for never. One that is in the log is used all the same."""
 
     def log(self, step: Step) -> Sequence[do.Action]:
         """What is done with whole steps that are to be logged: in one commit, or in parts, in this order."""

@@ -58,6 +58,8 @@ class Retention:
         """Takes over what the image says."""
         self.segments = [image.segments[number] for number in sorted(image.segments)]
         for serial, opened in image.sets.items():
+            if opened.checkpoint is not None and opened.checkpoint.lows:
+                self._lows[serial] = dict(opened.checkpoint.lows)
             self.joined((serial, member) for member in opened.members)
 
     # ---- capture ---------------------------------------------------------------------------------------
@@ -72,6 +74,10 @@ class Retention:
     def merged(self, serial: Serial) -> None:
         """The set is part of another one, whose members its members are now (R32)."""
         self._lows.pop(serial, None)
+
+    def lows(self, serial: Serial) -> dict[ChannelName, Ssn]:
+        """The first member of an open set by each enabled channel: a checkpoint keeps it (R22)."""
+        return dict(self._lows.get(serial, {}))
 
     def close(self, serial: Serial, step: Step, *, made: bool) -> bool:
         """The set is done. Whether its history is kept: it made something on an enabled port, and of something that

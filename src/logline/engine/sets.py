@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
+from logline.engine import codec
+from logline.errors import EngineError
 from logline.graph.operator import Cause, Clock
 from logline.names import ChannelName, InsetId, Serial, Ssn, event_name, sender_of
 
@@ -55,6 +58,37 @@ class Kept(NamedTuple):
 NEVER = Kept(0, 0)
 """Of a set that was not generated yet."""
 
+_SIZE = 24
+"""Bytes of a digest of members."""
+
+
+def digest_members(members: Iterable[Member], before: bytes = bytes(_SIZE)) -> bytes:
+    """A digest of members, whatever their order: each has one of its own, and these are added up. So the digest of
+    some is enough to go on with the others (R22).
+
+    >>> a, b = (Member(ChannelName("orders.out>hourly.in"), Ssn(n)) for n in (1, 2))
+    >>> digest_members([a, b]) == digest_members([a], before=digest_members([b]))
+    True
+    """
+    total = int.from_bytes(before)
+    for channel, ssn, note in members:
+        text = b"%s:%d:" % (channel.encode(), ssn) + (b"" if note is None else codec.encode(note))
+        total += int.from_bytes(blake2b(text, digest_size=_SIZE).digest())
+    return (total % (1 << 8 * _SIZE)).to_bytes(_SIZE)
+
+
+class Checkpoint(NamedTuple):
+    """The event state of an open set after its first `covers` members, as they were logged (R22)."""
+
+    covers: int
+    state: bytes
+    layout: str
+    """What the state is, for whoever reads it: code that has another one is refused (R14)."""
+    digest: bytes
+    """Of the members that it covers: `ctx.id` needs no more of them."""
+    lows: dict[ChannelName, Ssn] = {}  # noqa: RUF012 - never changed
+    """The first of these members by each channel that lineage traces."""
+
 
 @dataclass(slots=True)
 class OpenSet:
@@ -62,8 +96,26 @@ class OpenSet:
 
     id: InsetId
     members: list[Member] = field(default_factory=list)
+    """Those that recovery reads: of a set with a checkpoint, the ones after it."""
     cause: SetCause | None = None
+    checkpoint: Checkpoint | None = None
     kept: Kept = NEVER
+
+    @property
+    def count(self) -> int:
+        """How many members it has in all."""
+        return len(self.members) + (0 if self.checkpoint is None else self.checkpoint.covers)
+
+    def cover(self, checkpoint: Checkpoint) -> None:
+        """A newer checkpoint takes the place of the one before it, and of the members that it covers (R22)."""
+        before = self.count - len(self.members)
+        if not before <= checkpoint.covers <= self.count:
+            raise EngineError(
+                f"a checkpoint of set {self.id!r} covers {checkpoint.covers} members; {self.count} are logged, and "
+                f"the checkpoint before it covers {before}"
+            )
+        del self.members[: checkpoint.covers - before]
+        self.checkpoint = checkpoint
 
 
 class Timer(NamedTuple):

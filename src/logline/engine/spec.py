@@ -58,6 +58,20 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Targets:
+    """What a recovery may cost at most, and what checkpoints may cost for that (R22; CEC's Q, U, CI/CP)."""
+
+    replay: int | None = None
+    """Events that recovery would take in again."""
+    records: int | None = None
+    """Checkpoints and records of members that it would read."""
+    budget: float = 0.05
+    """The share of time for checkpoints."""
+    every: int = 1_000_000
+    """Microseconds between two rounds of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Retain:
     """How long lineage keeps the events of a port (R12)."""
 
@@ -79,6 +93,8 @@ class InstanceSpec:
     log_id: LogId = LogId("")
     policy: Policy = "pessimistic"
     """How it survives a failure."""
+    checkpoints: Targets = Targets()
+    """With `eventual`: when open sets have checkpoints."""
     inputs: tuple[Channel, ...] = ()
     passed: int = 0
     """Events that its channels count and it has not taken: they had passed before these channels were there (R14)."""

@@ -40,7 +40,7 @@ from logline.engine.merging import (
 )
 from logline.engine.progress import Progress
 from logline.engine.results import Failure, Outcome
-from logline.engine.sets import NEVER, Answer, Kept, Member, OpenSet, Timer, own_id
+from logline.engine.sets import NEVER, Answer, Checkpoint, Kept, Member, OpenSet, Timer, own_id
 from logline.graph.operator import Cause
 from logline.names import ChannelName, InsetId, PartitionName, PortName, Serial, Ssn, TargetName
 
@@ -59,6 +59,10 @@ class SetChanges:
     """New members of sets that were opened by an earlier commit."""
     merged: dict[Serial, Serial] = own(dict, counts=True)
     """Sets opened by an earlier commit that are part of another one now, which has got their members (R32)."""
+    checkpoints: dict[Serial, Checkpoint] = update()
+    """The newest checkpoint of each of these sets, no earlier than the memberships that it covers (R22)."""
+    inherits: dict[Serial, Serial] = update()
+    """Of sets that are opened here: the parked set whose checkpoint is now theirs, with what it covers."""
     due: dict[Serial, Cause] = update()
     """Sets that became due, in that order (R6)."""
     answers: dict[Serial, list[Answer]] = gather()
@@ -208,6 +212,7 @@ class Step:
         sets.answers.pop(serial, None)
         sets.due.pop(serial, None)
         sets.failures.pop(serial, None)
+        sets.checkpoints.pop(serial, None)
         if traced:
             self.lineage.kept.append(serial)
         begun = sets.opened.pop(serial, None)

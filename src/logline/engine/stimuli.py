@@ -10,7 +10,7 @@ from logline.engine.events import Output
 from logline.engine.image import Claim, Needs, Taken
 from logline.engine.moments import Monotonic, Wall
 from logline.engine.results import Failure, Produced, Result
-from logline.engine.sets import Answer, Kept, Member, Timer
+from logline.engine.sets import Answer, Checkpoint, Kept, Member, Timer
 from logline.engine.spec import InstanceSpec
 from logline.graph.operator import Cause
 from logline.names import ChannelName, InsetId, PartitionName, Serial, Ssn, TargetName
@@ -114,6 +114,13 @@ class Applied(Stimulus):
     """How the first of the rest failed; None if a stop came."""
     intake: Intake | None = None
     """What the event clock has seen meanwhile, of an operator that has one; nothing else of it is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed(Stimulus):
+    """The event state of these sets is encoded. Those that had failed by then are not among them."""
+
+    checkpoints: Mapping[Serial, Checkpoint]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 
 from logline.graph.connector import Sink, Source
+from logline.graph.eventual import Eventual
 from logline.graph.operator import Duration, Operator
 from logline.names import (
     ERRORS,
@@ -67,6 +68,8 @@ class NodeOptions:
     """The options of one operator, resolved and checked."""
 
     policy: Policy = "pessimistic"
+    eventual: Eventual | None = None
+    """With the policy `eventual`: when open sets have checkpoints."""
     deterministic: bool = False
     group: str | None = None
     concurrency: int = 1

@@ -340,6 +340,9 @@ class Operator(Generic[A, S]):
     untimed: ClassVar[tuple[str, ...]] = ()
     """Output ports whose rows may be before the watermark, beside `errors`: those of late rows, say. They pass no
     event time on."""
+    moves_members: bool = False
+    """Whether it gives the members of an input set to another one, by `ctx.merge` or `ctx.fire(keep=True)`. All of
+    them must be there then, so `policy="eventual"` is refused."""
     on_driver: ClassVar[bool] = False
     """Whether it must live in the driver's process, since it needs what only the driver has: a Spark session."""
     reuses_memory: ClassVar[bool] = True
@@ -411,6 +414,21 @@ class Operator(Generic[A, S]):
     def generate(self, inset: InsetId, acc: A, ctx: Context[S]) -> Iterable[Made] | AsyncIterable[Made]:
         """Yields the output set of one input set: batches, `Emit`, `Write` or `Reject`. May be an `async def`."""
         raise TypeError(f"{type(self).__name__} needs generate()")
+
+    def encode(self, acc: A) -> bytes:
+        """The event state of a set as bytes, for `policy="eventual"` (R22). Without it, a type that `update` declares
+        goes through msgspec, and plain values and Arrow tables go as they are. Must leave `acc` as it is."""
+        raise TypeError(f"{type(self).__name__} has no encode()")  # the engine looks for an override
+
+    def decode(self, data: bytes) -> A:
+        """The event state that `encode` wrote: of the same members, `update` and `generate` must make the same of it
+        as of the one that was encoded."""
+        raise TypeError(f"{type(self).__name__} has no decode()")
+
+    def layout(self) -> str:
+        """What `encode` writes, as a text that changes whenever code that has another one could not read it. By
+        default what `parameters` says."""
+        return ", ".join(f"{name}={value}" for name, value in self.parameters().items())
 
     def close(self) -> None:
         """Called when a life ends in order, and when it is restarted within its process. A process that dies calls

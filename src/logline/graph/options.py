@@ -18,13 +18,14 @@ from typing import Any, Literal, TypedDict, get_args
 
 from logline.errors import OptionError
 from logline.graph.durations import duration, rate
+from logline.graph.eventual import Eventual, check_eventual
 from logline.graph.model import NodeOptions, OnError, Policy, Retry
 from logline.graph.operator import Duration
 from logline.names import NAME_RULE, OperatorName, may_name
 
 Kind = Literal["source", "operator", "rows", "writer", "sink"]
 """What takes options: `rows` is map_rows or map_batches, `writer` an operator with targets."""
-Honoured = Literal["pessimistic"]
+Honoured = Literal["pessimistic", "eventual"]
 """The policies that are honoured yet."""
 
 
@@ -56,8 +57,8 @@ class SourceOptions(Options, total=False):
     """After how long without anything to read a partition is not waited for any more."""
 
 
-class OperatorOptions(Options, total=False):
-    """The options that an operator with inputs takes."""
+class InputOptions(Options, total=False):
+    """The options that whatever has inputs takes, and generates something of them."""
 
     concurrency: int
     """Input sets (`map_rows`: rows) in generation at once."""
@@ -69,7 +70,14 @@ class OperatorOptions(Options, total=False):
     """Output column -> the input column that it depends on alone: lineage of records (LOG.io Example 11)."""
 
 
-class RowOptions(OperatorOptions, total=False):
+class OperatorOptions(InputOptions, total=False):
+    """The options that an operator with inputs takes."""
+
+    eventual: Eventual
+    """With `policy="eventual"`: when open input sets have checkpoints."""
+
+
+class RowOptions(InputOptions, total=False):
     """The options that `map_rows` and `map_batches` take: they call a function, for a row or for a batch."""
 
     rate: str
@@ -110,6 +118,9 @@ _WHY_NOT = {
     ("source", "accept"): "a source has no target",
     ("source", "depends"): "a source has no input",
     ("sink", "depends"): "a sink puts out nothing",
+    ("source", "eventual"): "a source has no input sets, so nothing of them can be in a checkpoint",
+    ("sink", "eventual"): "a sink takes each event by itself, and has no input sets that stay open",
+    ("rows", "eventual"): "it takes each event by itself, and has no input sets that stay open",
     ("operator", "accept"): "it has no target",
     ("rows", "accept"): "it has no target",
 }
@@ -129,6 +140,10 @@ def resolve(name: str, kind: Kind, options: Mapping[str, Any]) -> NodeOptions:
                 values[option] = _CHECKS[option](value)
         except OptionError as error:
             raise OptionError(f"operator {name!r}: option {option}: {error}") from None
+    if values.get("policy") == "eventual" and (why := _WHY_NOT.get((kind, "eventual"))) is not None:
+        raise OptionError(f"operator {name!r}: the policy 'eventual' is refused: {why}; leave it out")
+    if "eventual" in values and values.get("policy") != "eventual":
+        raise OptionError(f"operator {name!r}: option eventual: it says when to checkpoint: add policy='eventual'")
     return NodeOptions(**values)
 
 
@@ -147,7 +162,9 @@ def _policy(value: Any) -> Any:
     if value not in get_args(Policy):
         raise OptionError(f"{value!r} is not a policy: take one of {', '.join(get_args(Policy))}")
     if value not in get_args(Honoured):
-        raise OptionError(f"the policy {value!r} is not honoured yet: leave it out, or take 'pessimistic'")
+        raise OptionError(
+            f"the policy {value!r} is not honoured yet: leave it out, or take one of {', '.join(get_args(Honoured))}"
+        )
     return value
 
 
@@ -245,6 +262,7 @@ def _idle(value: Any) -> timedelta:
 
 _CHECKS = {
     "policy": _policy,
+    "eventual": check_eventual,
     "deterministic": _flag,
     "group": _group,
     "concurrency": _count,

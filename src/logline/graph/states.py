@@ -178,6 +178,11 @@ def _difference(before: Any, after: Any) -> str | None:
     return None if same else ""
 
 
+def differs(before: Any, after: Any) -> str | None:
+    """The path of the first value that did not come back as it was, '' for the whole; None if all did."""
+    return _difference(before, after)
+
+
 def _first(parts: Iterable[tuple[str, Any, Any]]) -> str | None:
     for label, before, after in parts:
         if (path := _difference(before, after)) is not None:

@@ -27,6 +27,7 @@ from logline.errors import (
 from logline.graph.connector import Guarantee, Sink
 from logline.graph.dependencies import check_depends
 from logline.graph.durations import duration
+from logline.graph.event_states import check_event_state
 from logline.graph.lineage_paths import enabled_ports
 from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node
 from logline.graph.operator import Operator, is_stateless
@@ -210,6 +211,8 @@ def _operator(graph: Graph, node: Node) -> Iterator[LoglineError]:
     if op.State is not None:
         yield from _caught(check_state, node.name, op.State)
     yield from _keyed(node, op)
+    if node.options.policy == "eventual":
+        yield from _eventual(node.name, op)
     yield from _caught(check_shippable, node.name, op)
 
 
@@ -266,6 +269,21 @@ def _keyed(node: Node, op: Operator[Any, Any]) -> Iterator[LoglineError]:
             duration(op.ttl)
         except OptionError as error:
             yield OptionError(f"{what}: ttl: {error}")
+
+
+def _eventual(name: str, op: Operator[Any, Any]) -> Iterator[LoglineError]:
+    if is_stateless(op):
+        yield OptionError(
+            f"operator {name!r}: the policy 'eventual' is refused: {type(op).__name__} defines no assign(), so it "
+            "takes each event by itself and has no input sets that stay open; leave it out"
+        )
+    elif op.moves_members:
+        yield OptionError(
+            f"operator {name!r}: the policy 'eventual' is refused: {type(op).__name__} merges input sets or puts "
+            "them out several times, and a set with a checkpoint can't give its members to another one; leave it out"
+        )
+    else:
+        yield from _caught(check_event_state, name, op)
 
 
 def _time(graph: Graph, node: Node, op: Operator[Any, Any]) -> Iterator[LoglineError]:

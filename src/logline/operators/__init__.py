@@ -15,6 +15,7 @@ from logline.operators.rebatch import Rebatch
 from logline.operators.row_answers import Row
 from logline.operators.row_checks import CheckRows, OnFail
 from logline.operators.rows import MapRows, RowFn
+from logline.operators.saving import batches_to_bytes, read_gathered
 from logline.operators.sessions import SessionAggregate
 from logline.operators.shaping import Explode, Select, Split, WithColumns
 from logline.operators.sink import SinkOperator
@@ -83,8 +84,10 @@ __all__ = [
     "Window",
     "WindowAggregate",
     "WithColumns",
+    "batches_to_bytes",
     "events",
     "map_batches",
+    "read_gathered",
     "session_window",
     "sliding",
     "stateful",

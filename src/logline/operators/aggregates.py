@@ -26,6 +26,17 @@ from logline.operators.functions import Agg, Spec, spec
 from logline.operators.gathered import Gathered
 from logline.operators.grouping import Groups, comparable, count_to, reduce, whole
 from logline.operators.kernels import by_kernels
+from logline.operators.parts import Own
+from logline.operators.saving import (
+    gathered_to_bytes,
+    pack,
+    read_gathered,
+    read_table,
+    read_types,
+    table_to_bytes,
+    types_to_bytes,
+    unpack,
+)
 from logline.operators.sums import Narrow, joined, narrowed, sum_type, wide_type
 from logline.operators.tables import columns_of, nulls
 
@@ -69,6 +80,14 @@ class Reduction(Protocol[P]):
 
     def output(self, schema: pa.Schema) -> pa.Schema:
         """The schema of `result`, for records of this one."""
+
+    def encode(self, parts: P) -> bytes:
+        """The parts of a set for a checkpoint; they come back exactly as they are (R22)."""
+
+    def decode(self, data: bytes) -> P: ...
+
+    def layout(self) -> str:
+        """What `encode` writes, as text; a StateError if it can't be written."""
 
 
 def grouped(reduction: Reduction[Any]) -> list[Dependency]:
@@ -145,7 +164,9 @@ class Aggregates:
 
     def _partial_of(self, waiting: Gathered) -> pa.Table:
         # Joined first: Arrow groups chunk by chunk, at the price of a batch each.
-        return self.partial(waiting.table().select(self._needed).combine_chunks())
+        # Column by column first: those that came back from a checkpoint have no others.
+        batches = [batch.select(self._needed) for batch in waiting.batches()]
+        return self.partial(pa.Table.from_batches(batches).combine_chunks())
 
     def final(self, partial: pa.Table) -> pa.Table:
         """The output columns: the group's, then the aggregates, sorted by group."""
@@ -163,6 +184,42 @@ class Aggregates:
     def result(self, parts: Parts) -> pa.Table:
         """What a set in this state comes to."""
         return self.final(self.whole(parts))
+
+    def encode(self, parts: Parts) -> bytes:
+        """The state of a set, for a checkpoint: its partials, the columns that count of the batches after them, and
+        the types of sums, which partials of a later life may never tell."""
+        partials = [table_to_bytes(self._without_pickles(partial)) for partial in parts.partials]
+        waiting = gathered_to_bytes(parts.waiting, self._needed)
+        return pack((partials, waiting, parts.nbytes, types_to_bytes(self._narrow.types)))
+
+    def decode(self, data: bytes) -> Parts:
+        """The state that was encoded."""
+        partials, waiting, nbytes, narrow = unpack(data)
+        self._narrow.types.update(read_types(narrow))
+        found = (self._with_pickles(read_table(partial)) for partial in partials)
+        return Parts(tuple(found), read_gathered(waiting), nbytes)
+
+    def layout(self) -> str:
+        """Groups and aggregates, by the columns that they are of."""
+        for one in self._own.values():
+            one.check_encodes()
+        kept = [f"{column}: {type(part).__name__ if type(part) is Own else part}" for column, part in self._parts]
+        return f"by=({', '.join(self.by)}) {', '.join(kept)}"
+
+    @property
+    def _own(self) -> dict[str, Own]:
+        """The parts that are accumulators of an author's aggregate, by the name of their column."""
+        return {value: part for value, (_, part) in zip(self._values, self._parts, strict=True) if type(part) is Own}
+
+    def _without_pickles(self, partial: pa.Table) -> pa.Table:
+        for value, part in self._own.items():
+            partial = partial.set_column(partial.schema.get_field_index(value), value, part.encoded(partial[value]))
+        return partial
+
+    def _with_pickles(self, partial: pa.Table) -> pa.Table:
+        for value, part in self._own.items():
+            partial = partial.set_column(partial.schema.get_field_index(value), value, part.decoded(partial[value]))
+        return partial
 
     def output(self, schema: pa.Schema) -> pa.Schema:
         """The schema of `final` for this input; SchemaError if a column or its type won't do."""

@@ -85,3 +85,12 @@ class BlockAggregate(Operator[Any, Block]):
         made = self.aggregates.result(acc)
         if made.num_rows:  # a block of empty events has no groups
             yield Emit(made)
+
+    def encode(self, acc: Any) -> bytes:
+        return self.aggregates.encode(acc)
+
+    def decode(self, data: bytes) -> Any:
+        return self.aggregates.decode(data)
+
+    def layout(self) -> str:
+        return f"{super().layout()} {self.aggregates.layout()}".lstrip()

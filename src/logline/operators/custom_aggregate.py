@@ -51,3 +51,11 @@ class Aggregate(ABC, Generic[A]):
     @abstractmethod
     def result(self, acc: A) -> Any:
         """What the values come to: a Python value that fits `type`, or None."""
+
+    def encode(self, acc: A) -> bytes:
+        """The accumulator as bytes, for checkpoints of windows (`policy="eventual"`); needed for these alone."""
+        raise TypeError(f"{type(self).__name__} has no encode()")  # an operator looks for an override
+
+    def decode(self, data: bytes) -> A:
+        """The accumulator that `encode` wrote."""
+        raise TypeError(f"{type(self).__name__} has no decode()")

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from logline.errors import StateError
 from logline.operators.custom_aggregate import Aggregate
 from logline.operators.grouping import (
     Groups,
@@ -175,6 +176,27 @@ class Own:
     def results(self, states: pa.Array, kind: pa.DataType) -> pa.Array:
         """What the accumulators come to."""
         return pa.array(list(self._told(self._values, states)), kind)
+
+    def check_encodes(self) -> None:
+        """Raises a StateError unless the accumulators can be written to the log, where pickles don't belong."""
+        kind = type(self.aggregate)
+        if kind.encode is Aggregate.encode or kind.decode is Aggregate.decode:
+            raise StateError(
+                f"the aggregate {kind.__name__} of column {self.name!r} keeps accumulators that can't be logged: "
+                "define encode(self, acc) -> bytes and decode(self, data) in it"
+            )
+
+    def encoded(self, states: pa.ChunkedArray) -> pa.Array:
+        """Accumulators as the aggregate writes them, for a checkpoint."""
+        encode = self.aggregate.encode
+        made = (None if one is None else self._told(encode, pickle.loads(one)) for one in states.to_pylist())
+        return pa.array(made, pa.large_binary())
+
+    def decoded(self, states: pa.ChunkedArray) -> pa.Array:
+        """The inverse of `encoded`."""
+        decode = self.aggregate.decode
+        made = (None if one is None else pickle.dumps(self._told(decode, one)) for one in states.to_pylist())
+        return pa.array(made, pa.large_binary())
 
     def _added(self, values: pa.Array) -> bytes:
         return pickle.dumps(self.aggregate.add(self.aggregate.init(), values))

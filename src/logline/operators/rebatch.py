@@ -20,6 +20,7 @@ from logline.graph.operator import Context, Dependency, Duration, Emit, Event, O
 from logline.names import InsetId
 from logline.operators.checks import at_least_one
 from logline.operators.gathered import Gathered
+from logline.operators.saving import batches_to_bytes, read_gathered
 from logline.operators.tables import same_columns
 
 
@@ -95,3 +96,11 @@ class Rebatch(Operator[Gathered, Filling]):
 
     def generate(self, inset: InsetId, acc: Gathered, ctx: Context[Filling]) -> Iterator[Emit]:
         yield Emit(acc.table())
+
+    def encode(self, acc: Gathered) -> bytes:
+        return batches_to_bytes(acc.batches())
+
+    def decode(self, data: bytes) -> Gathered:
+        found = read_gathered(data)
+        assert found is not None, "a set has members, and each a batch"
+        return found

@@ -74,6 +74,7 @@ class SessionAggregate(Operator[Open | Batch, None]):
 
     reuses_memory = False
     untimed = (LATE,)
+    moves_members = True
 
     def __init__(self, window: Session, aggregates: Aggregates) -> None:
         self.window = window

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from logline.graph.operator import Batch
 from logline.operators.aggregates import Aggregates, Parts, Reduction
+from logline.operators.saving import pack, unpack
 from logline.operators.window import Times, TumblingAggregate
 from logline.operators.windows import Sliding
 
@@ -84,6 +85,16 @@ class SlidingAggregate(TumblingAggregate):
         made = Pane(self._panes.add(None if before is None else before.parts, rows))
         self._shared.panes[at] = before, made
         return made
+
+    def _encode_parts(self, parts: Any) -> bytes:
+        if self._panes is None:
+            return super()._encode_parts(parts)
+        return pack([(at, self._panes.encode(pane.parts)) for at, pane in parts.items()])
+
+    def _decode_parts(self, data: bytes) -> Any:
+        if self._panes is None:
+            return super()._decode_parts(data)
+        return {at: Pane(self._panes.decode(one)) for at, one in unpack(data)}
 
     def _result(self, parts: Any) -> pa.Table:
         if self._panes is None:

@@ -15,6 +15,7 @@ from logline.graph.operator import Context, Dependency, Emit, Event, Operator, S
 from logline.names import InsetId
 from logline.operators.aggregates import Reduction, grouped
 from logline.operators.bounds import bounded, with_version
+from logline.operators.saving import pack, unpack
 from logline.operators.windows import Whole
 
 ALL = "all"
@@ -36,6 +37,7 @@ class WholeAggregate(Operator[Running, None]):
     def __init__(self, aggregates: Reduction[Any], window: Whole | None = None) -> None:
         self.aggregates = aggregates
         self.window = window or Whole()
+        self.moves_members = self.window.versions
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         return {"out": bounded(self.aggregates, inputs["in"], None, versions=self.window.versions)}
@@ -63,3 +65,13 @@ class WholeAggregate(Operator[Running, None]):
         made = self.aggregates.result(acc.parts)
         if made.num_rows:  # empty events have no groups
             yield Emit(with_version(made, ctx.version, 0) if self.window.versions else made)
+
+    def encode(self, acc: Running) -> bytes:
+        return pack((acc.events, self.aggregates.encode(acc.parts)))
+
+    def decode(self, data: bytes) -> Running:
+        events, parts = unpack(data)
+        return Running(events, self.aggregates.decode(parts))
+
+    def layout(self) -> str:
+        return f"{super().layout()} {self.aggregates.layout()}".lstrip()

@@ -26,6 +26,7 @@ from logline.operators.aggregates import Reduction, grouped
 from logline.operators.bounds import END, START, bounded, check_time_column, with_bounds, with_version
 from logline.operators.event_time import TimeAxis, earlier
 from logline.operators.late import LATE, LateRecords
+from logline.operators.saving import batches_to_bytes, pack, read_batches, read_types, types_to_bytes, unpack
 from logline.operators.windows import Sliding, Tumbling
 
 _LAST = datetime.max.replace(tzinfo=UTC)
@@ -77,7 +78,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         self.idle = window.idle
         self._memo = _Memo()
         self._late = LateRecords()
-        self._versions = bool(window.updates) or window.early is not None
+        self._versions = self.moves_members = bool(window.updates) or window.early is not None
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         schema = inputs["in"]
@@ -175,6 +176,29 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         end = axis.instant(axis.end(axis.start(inset)))
         made = with_bounds(self._result(acc.parts), axis.type, axis.tick(inset), axis.tick(end))
         yield Emit(with_version(made, ctx.version, 2) if self._versions else made)
+
+    def encode(self, acc: _Open | Batch) -> bytes:
+        if not isinstance(acc, _Open):
+            return pack((None, batches_to_bytes([acc])))
+        axis = acc.axis
+        bounds = (types_to_bytes({"type": axis.type}), axis.size, axis.step, axis.offset, axis.zone)
+        return pack((bounds, self._encode_parts(acc.parts)))
+
+    def decode(self, data: bytes) -> _Open | Batch:
+        bounds, parts = unpack(data)
+        if bounds is None:
+            return read_batches(parts)[0]
+        kind, *rest = bounds
+        return _Open(TimeAxis(read_types(kind)["type"], *rest), self._decode_parts(parts))
+
+    def layout(self) -> str:
+        return f"{super().layout()} {self.aggregates.layout()}"
+
+    def _encode_parts(self, parts: Any) -> bytes:
+        return self.aggregates.encode(parts)
+
+    def _decode_parts(self, data: bytes) -> Any:
+        return self.aggregates.decode(data)
 
     def _times(self, batch: Batch) -> Times:
         """Worked out once per event: `assign` asks first, `update` for each of its sets after it."""

@@ -17,23 +17,36 @@ from logline.engine.operating import OperatorMachine
 from logline.engine.policy import Needed, Policy
 from logline.engine.reading import SourceMachine
 from logline.engine.spec import InstanceSpec
+from logline.errors import EngineError
 from logline.graph.instances import Channel
 from logline.graph.model import Policy as PolicyName
+from logline.recovery.eventual import Eventual
 from logline.recovery.pessimistic import Pessimistic
 
-POLICIES: Mapping[PolicyName, type[Policy]] = {"pessimistic": Pessimistic}
+POLICIES: Mapping[PolicyName, type[Policy]] = {"pessimistic": Pessimistic, "eventual": Eventual}
 """Every policy that is built."""
+
+
+def policy_of(spec: InstanceSpec) -> Policy:
+    """A policy for one life of the instance."""
+    match spec.policy:
+        case "pessimistic":
+            return Pessimistic()
+        case "eventual":
+            return Eventual(spec.checkpoints)
+        case other:
+            raise EngineError(f"{spec.name}: there is no policy {other!r} yet")
 
 
 def machine_for(spec: InstanceSpec) -> Machine:
     """A machine for one life of the instance."""
     kind = OperatorMachine if spec.inputs else SourceMachine
-    return kind(spec, POLICIES[spec.policy](), needed)
+    return kind(spec, policy_of(spec), needed)
 
 
 def janitor_for(spec: InstanceSpec, *, all_rest: bool = False) -> Janitor:
     """One look at the journal of an instance that does not live."""
-    return Janitor(spec, POLICIES[spec.policy](), needed, all_rest=all_rest)
+    return Janitor(spec, policy_of(spec), needed, all_rest=all_rest)
 
 
 def needed(channel: Channel, needs: Needs) -> Needed:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from logline.engine import actions as do
+from logline.engine.checkpointing import Schedule
 from logline.engine.image import Image, Needs
 from logline.engine.policy import Moment, Needed
 from logline.engine.results import Failure
@@ -28,13 +29,14 @@ class Pessimistic:
 
     name: PolicyName = "pessimistic"
     shows: Moment = "durable"
+    schedule: Schedule | None = None
 
     def log(self, step: Step) -> Sequence[do.Action]:
         """One commit holds all of it (R1)."""
         return (do.Commit(step),)
 
     def members(self, image: Image) -> Mapping[ChannelName, Sequence[Ssn]]:
-        """Exactly the members of open sets; parked sets are not rebuilt."""
+        """Exactly the members of open sets that no checkpoint covers (R22); parked sets are not rebuilt."""
         found: dict[ChannelName, set[Ssn]] = {}
         for opened in image.sets.values():
             if opened.cause != "parked":

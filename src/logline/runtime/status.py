@@ -43,6 +43,10 @@ class OperatorStatus:
     lag: int = 0
     """Events that its senders have logged and it has not taken. The end of a stream is no event."""
     open_sets: int = 0
+    checkpoints: int = 0
+    """Open sets that have a checkpoint."""
+    replay: int = 0
+    """Events that a recovery would take in again: members of open sets that no checkpoint covers."""
     in_flight: int = 0
     """Sets in generation."""
     calls: int = 0
@@ -173,6 +177,7 @@ def remarks(operators: Mapping[str, OperatorStatus]) -> list[str]:
     for name, one in operators.items():
         if len(one.targets) > 1:
             found += [f"{name}.{t}: {s.written:,} written, {s.pending:,} pending" for t, s in one.targets.items()]
+    found += [f"{name}: {_recovery(one)}" for name, one in operators.items() if one.checkpoints]
     found += [f"{name}: event time is {one.watermark}" for name, one in operators.items() if one.watermark]
     found += [f"{name}: {_late(name, one)}" for name, one in operators.items() if one.late]
     found += [
@@ -181,6 +186,15 @@ def remarks(operators: Mapping[str, OperatorStatus]) -> list[str]:
         if one.errors_retried
     ]
     return found + [f"{name} waits: {one.waits}" for name, one in operators.items() if one.waits]
+
+
+def _recovery(one: OperatorStatus) -> str:
+    """
+    >>> _recovery(OperatorStatus(open_sets=3, checkpoints=2, replay=17))
+    'recovery would take in 17 events again; 2 of 3 open sets have a checkpoint'
+    """
+    again = f"recovery would take in {_counted(one.replay, 'event')} again"
+    return f"{again}; {one.checkpoints} of {one.open_sets} open sets have a checkpoint"
 
 
 def shown_time(watermark: int | None) -> str:
@@ -241,6 +255,8 @@ def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> Ope
         lag=lag_behind(store, spec.inputs, image.positions, image.clock),
         watermark=shown_time(image.port_time),
         open_sets=sum(opened.cause != "parked" for opened in image.sets.values()),
+        checkpoints=sum(o.checkpoint is not None for o in image.sets.values() if o.cause != "parked"),
+        replay=sum(len(opened.members) for opened in image.sets.values() if opened.cause != "parked"),
         errors=image.unsettled_errors - len(retried),
         errors_retried=len(retried),
         errors_ever=last.get(ERRORS, 0),

@@ -33,6 +33,8 @@ from logline.operators import (
     Whole,
     WholeAggregate,
     Window,
+    batches_to_bytes,
+    read_gathered,
 )
 from logline.spark.held import Held
 from logline.spark.jvm import why_gone
@@ -105,6 +107,20 @@ class Query:
             raise
         finally:
             _given.add(table.nbytes)
+
+    def encode(self, parts: Gathered) -> bytes:
+        """The records that were gathered, for a checkpoint."""
+        return batches_to_bytes(parts.batches())
+
+    def decode(self, data: bytes) -> Gathered:
+        """The records that were encoded."""
+        found = read_gathered(data)
+        assert found is not None, "a set has members, and each a batch"
+        return found
+
+    def layout(self) -> str:
+        """The records as they came."""
+        return "records"
 
     def output(self, schema: pa.Schema) -> pa.Schema:
         """What was declared, or what Spark says that the function makes of this schema; no job is run for it."""

@@ -17,7 +17,7 @@ from logline.engine.sets import own_id
 from logline.engine.step import Step
 from logline.errors import EngineError, Fenced
 from logline.names import ERRORS, Incarnation, PortName, Serial
-from logline.store import history, members, pins
+from logline.store import checkpoints, history, members, pins
 from logline.store.history import KEPT_ANSWERS, KEPT_SETS, KeptSet, Made
 from logline.store.layout import (
     ANSWERS,
@@ -177,6 +177,10 @@ def _apply_sets(rows: Rows, step: Step, prepared: Prepared, dues: int) -> int:
     for serial in sets.merged:  # what had joined it joins another set in this step (R32)
         rows.delete(SETS, (serial,))
         rows.delete_range(MEMBERS, (serial,))
+    for serial, parked in sets.inherits.items():
+        checkpoints.hand_on(rows, parked, serial)
+    for serial, checkpoint in sets.checkpoints.items():
+        checkpoints.put(rows, serial, checkpoint)
     for serial in sets.alone:
         dues += 1
         rows.put(SETS, (serial,), SetRow(ids[serial], "ready", dues))
@@ -226,7 +230,8 @@ def _finish(rows: Rows, serial: Serial, made: Made, dropped: str | None) -> None
     """The set leaves the image; its memberships are remembered, and its answers if lineage keeps what it made."""
     inset = _set(rows, serial).id
     rows.delete(SETS, (serial,))
-    _remember(rows, serial, inset, members.take(rows, serial), made, dropped)
+    saved = checkpoints.drop(rows, serial)
+    _remember(rows, serial, inset, members.take(rows, serial, covered=saved), made, dropped)
     for key, answer in list(rows.scan(ANSWERS, (serial,))):
         rows.delete(ANSWERS, key)
         if serial in made:

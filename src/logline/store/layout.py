@@ -9,6 +9,7 @@
     answers    serial, row, n           fn, digest, value       failures  serial
     resolved   SSN                      how an error was settled
     retrying   SSN                      the set that an error's is now
+    covered, checkpoints, saved, covered_lows       checkpoints of open sets (`store/checkpoints.py`)
 
     positions, clock, reads, written    by channel, channel, partition, target: `PLAIN`
     segments, segment_sets, kept_sets, kept_answers, runs, run_events     what lineage keeps (`store/history.py`)
@@ -27,6 +28,7 @@ from logline.engine.sets import Answer, SetCause
 from logline.engine.step import Step
 from logline.graph.operator import Clock
 from logline.names import Serial, Ssn
+from logline.store import checkpoints
 from logline.store.encoding import FORMAT
 from logline.store.history import HISTORY
 from logline.store.members import DONE, MEMBERS
@@ -130,6 +132,7 @@ _OTHERS: list[Table[Any]] = [
     KEYED,
     ANSWERS,
     *_ERRORS,
+    *checkpoints.TABLES,
 ]
 BY_NAME = {table.name: table for table in (*_OTHERS, *(plain.table for plain in PLAIN), *HISTORY)}
 """All tables."""

@@ -13,7 +13,7 @@ from logline.engine.keyed import KeyState
 from logline.engine.sets import Answer, Kept, Member, OpenSet, Timer
 from logline.errors import LogError
 from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
-from logline.store import history, members, pins
+from logline.store import checkpoints, history, members, pins
 from logline.store.encoding import FORMAT
 from logline.store.history import KEPT_ANSWERS
 from logline.store.layout import (
@@ -74,6 +74,8 @@ def image(rows: Rows) -> Image:
     found.due = [serial for _, serial in sorted(dues)]
     for (serial, _), joined in rows.scan(MEMBERS):
         found.sets[serial].members += joined.members()
+    for serial, checkpoint in checkpoints.load(rows):
+        found.sets[serial].checkpoint = checkpoint
     for _, timer in rows.scan(TIMERS):
         found.timers[codec.decode(timer.id)] = Timer(timer.at, timer.clock, timer.span)
     for (serial, _, _), answer in rows.scan(ANSWERS):
@@ -128,7 +130,8 @@ def needs(rows: Rows, events: Events, channel: ChannelName) -> Needs:
     """What the receiver still needs of a channel (R12, R13)."""
     (position,) = taken(rows, channel)
     needed = members.needed(rows, channel)
-    return Needs(position, needed, history.low(rows, channel), unwritten(rows, events, channel))
+    lows = [low for low in (history.low(rows, channel), checkpoints.low(rows, channel)) if low is not None]
+    return Needs(position, needed, min(lows, default=None), unwritten(rows, events, channel))
 
 
 def unwritten(rows: Rows, events: Events, channel: ChannelName) -> Ssn | None:

@@ -1,6 +1,8 @@
 """Memberships as rows. Events join a set one after the other, so what is written is runs, not a row for each:
 
     MEMBERS  serial, commit                     what joined an open set in that commit
+    COVERED  serial, how many before them       the same, once a checkpoint covers it (R22): recovery reads none of
+                                                it, and no sender is asked to keep it
     DONE     channel, block of SSNs, serial     what a done set had of that block, with the set's id
 
 An open set of 10^5 events is a few hundred rows then, for the commits that add to it and for a sender that looks what
@@ -9,12 +11,13 @@ is needed (R12). A block is where the sets of an event are found, and goes when 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from logline.engine import codec
 from logline.engine.history import Finished, Membership
 from logline.engine.sets import Member
+from logline.errors import EngineError
 from logline.names import ChannelName, Serial, Ssn
 from logline.store.rows import Rows, Table
 
@@ -54,6 +57,27 @@ class Joined(NamedTuple):
             for at in range(0, len(runs), 2):
                 yield channel, runs[at], runs[at + 1]
 
+    @property
+    def many(self) -> int:
+        """How many they are."""
+        return sum(many for _, _, many in self.each())
+
+    def split(self, count: int) -> tuple[Joined, Joined]:
+        """The first so many of them, and the others."""
+        parts: tuple[list[tuple[ChannelName, list[int]]], ...] = [], []
+        left = count
+        for channel, first, many in self.each():
+            here = min(many, left)
+            left -= here
+            for part, ssn, some in ((parts[0], first, here), (parts[1], first + here, many - here)):
+                if some:
+                    if not part or part[-1][0] != channel:
+                        part.append((channel, []))
+                    part[-1][1].extend((ssn, some))
+        notes = self.notes or ()
+        some_notes, others = list(notes[:count]) or None, list(notes[count:]) or None
+        return Joined(parts[0], some_notes), Joined(parts[1], others)
+
     def members(self) -> list[Member]:
         """The members one by one, in the order in which they joined, with their notes."""
         found = [Member(c, Ssn(ssn)) for c, first, many in self.each() for ssn in range(first, first + many)]
@@ -79,6 +103,7 @@ class DoneRow(NamedTuple):
 
 
 MEMBERS = Table("members", Joined, "number", "number")
+COVERED = Table("covered", Joined, "number", "number")
 DONE = Table("done", DoneRow, "name", "number", "number")
 
 
@@ -96,20 +121,57 @@ def needed(rows: Rows, channel: ChannelName) -> list[Ssn]:
     return found
 
 
-def take(rows: Rows, serial: Serial) -> Joined:
-    """All that has joined a set, which is open no longer."""
+def take(rows: Rows, serial: Serial, *, covered: bool) -> Joined:
+    """All that has joined a set, which is open no longer; `covered`: it had a checkpoint."""
     parts: list[Joined] = []
-    for key, joined in list(rows.scan(MEMBERS, (serial,))):
-        parts.append(joined)
-        rows.delete(MEMBERS, key)
+    for table in (COVERED, MEMBERS) if covered else (MEMBERS,):
+        for key, joined in list(rows.scan(table, (serial,))):
+            parts.append(joined)
+            rows.delete(table, key)
+    return _together(parts)
+
+
+def _together(parts: Sequence[Joined]) -> Joined:
     if len(parts) == 1:
         return parts[0]
     notes: list[bytes | None] | None = None
     if any(part.notes is not None for part in parts):
         notes = []
         for part in parts:
-            notes += part.notes or [None] * sum(many for _, _, many in part.each())
+            notes += part.notes or [None] * part.many
     return Joined([run for part in parts for run in part.runs], notes)
+
+
+def cover(rows: Rows, serial: Serial, before: int, count: int) -> None:
+    """The first `count` members of an open set are covered by a checkpoint, `before` of them by the last one. Only
+    what was not covered before is looked at, so that a set pays for each of its members once."""
+    for key, joined in list(rows.scan(MEMBERS, (serial,))):
+        if before >= count:
+            break
+        many = min(joined.many, count - before)
+        if many == joined.many:
+            rows.delete(MEMBERS, key)
+            rows.put(COVERED, (serial, before), joined)
+        else:
+            first, rest = joined.split(many)
+            rows.put(MEMBERS, key, rest)
+            rows.put(COVERED, (serial, before), first)
+        before += many
+    if before != count:
+        raise EngineError(f"a checkpoint of set {serial} covers {count} members, and the log has {before}")
+
+
+def covered(rows: Rows, serial: Serial) -> list[Member]:
+    """The members of an open set that its checkpoint covers, in the order in which they joined it."""
+    return [member for _, joined in rows.scan(COVERED, (serial,)) for member in joined.members()]
+
+
+def hand_on(rows: Rows, serial: Serial, to: Serial) -> None:
+    """What is covered of a set is now of another one, which has nothing covered itself. The first one keeps its own:
+    it is done in the same step, and remembered. Merging sets (R32) would hand on what each of them has, in turn, and
+    write a checkpoint that covers it all."""
+    for (_, before), joined in list(rows.scan(COVERED, (serial,))):
+        rows.put(COVERED, (to, before), joined)
 
 
 # ---- done sets ----------------------------------------------------------------------------------------------------

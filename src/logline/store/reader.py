@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -12,9 +13,10 @@ from logline.engine.events import Head, Output
 from logline.engine.history import Finished, Membership
 from logline.engine.image import Image, Needs, Taken
 from logline.engine.keyed import KeyState
-from logline.engine.sets import Answer
+from logline.engine.sets import Answer, Member
 from logline.names import ChannelName, Incarnation, PortName, Serial, Ssn
-from logline.store import history, load, members, pins
+from logline.store import checkpoints, history, load, members, pins
+from logline.store.checkpoints import CheckpointRow
 from logline.store.layout import CLOCK, KEYED
 from logline.store.rows import Events, Rows
 
@@ -85,6 +87,21 @@ class RowsReader(ABC):
         """The state of one key."""
         with self.look() as (rows, _):
             return load.key_state(rows, raw)
+
+    def covered(self, serial: Serial) -> list[Member]:
+        """The members of an open set that its checkpoint covers."""
+        with self.look() as (rows, _):
+            return members.covered(rows, serial)
+
+    def checkpoints(self) -> Mapping[Serial, CheckpointRow]:
+        """The newest checkpoint of each set that has one, without its state."""
+        with self.look() as (rows, _):
+            return dict(checkpoints.every(rows))
+
+    def records(self) -> Mapping[Serial, int]:
+        """How many records hold the members of each open set that no checkpoint covers."""
+        with self.look() as (rows, _):
+            return Counter(serial for (serial, _), _ in rows.scan(members.MEMBERS))
 
     def history(self) -> Iterator[Finished]:
         """Done sets, in the order of their serials."""

@@ -20,10 +20,11 @@ from logline.engine.events import Head, Output
 from logline.engine.history import Finished, Membership
 from logline.engine.image import Image, Needs, Taken
 from logline.engine.keyed import KeyState
-from logline.engine.sets import Answer
+from logline.engine.sets import Answer, Member
 from logline.engine.step import Step
 from logline.graph.record import GraphRecord
 from logline.names import BellName, ChannelName, Incarnation, InstanceName, LogId, PortName, Serial, Ssn
+from logline.store.checkpoints import CheckpointRow
 from logline.store.marks import Mark
 from logline.store.rows import Row
 
@@ -99,6 +100,15 @@ class Reader(Protocol):
 
     def key_state(self, raw: bytes) -> KeyState | None:
         """The committed state of one key, given as bytes (`encode_key`)."""
+
+    def covered(self, serial: Serial) -> Sequence[Member]:
+        """The members of an open set that its checkpoint covers, in the order in which they joined it (R22)."""
+
+    def checkpoints(self) -> Mapping[Serial, CheckpointRow]:
+        """The newest checkpoint of each set that has one, without its state."""
+
+    def records(self) -> Mapping[Serial, int]:
+        """How many records hold the members of each open set that no checkpoint covers."""
 
     def history(self) -> Iterator[Finished]:
         """Memberships of done sets that are still remembered."""

@@ -225,7 +225,8 @@ class Sets:
         image = reader.image()
         self._positions = image.positions
         for serial, opened in image.sets.items():
-            self._add(serial, opened.id, opened.members, "undone")
+            covered = () if opened.checkpoint is None else reader.covered(serial)
+            self._add(serial, opened.id, [*covered, *opened.members], "undone")
         for finished in reader.history():
             self._add(finished.serial, finished.id, finished.members, "done")
 

@@ -11,7 +11,7 @@ from logline.engine.history import Finished, Lone, Segment
 from logline.engine.image import Image
 from logline.engine.moments import Wall
 from logline.engine.progress import Progress
-from logline.engine.sets import Member, OpenSet
+from logline.engine.sets import Checkpoint, Member, OpenSet
 from logline.engine.step import Step
 from logline.names import OUT, ChannelName, PartitionName, Serial, Ssn, TargetName
 from logline.testing.conformance.model import Model, exact, exact_rows, step_of
@@ -111,6 +111,12 @@ def test_a_set_of_an_earlier_commit_is_merged_with_all_that_joined_it_since() ->
     assert applied(before, step).sets == {ONE: OpenSet("H", [taken(1), taken(2), taken(3)])}
 
 
+def test_a_set_that_is_done_has_no_checkpoint_left() -> None:
+    step = step_of(checkpoints={ONE: Checkpoint(1, b"state", "plain", b"")})
+    step.close(ONE, traced=False)
+    assert step == step_of(done=[ONE])
+
+
 _CHANGES: dict[str, Any] = {
     "outputs": [output(1, 10)],
     "staged": [output(1, 10)],
@@ -120,6 +126,8 @@ _CHANGES: dict[str, Any] = {
     "opened": {ONE: OpenSet("H")},
     "members": {ONE: [taken(1)]},
     "merged": {ONE: TWO},
+    "checkpoints": {ONE: Checkpoint(1, b"", "", b"")},
+    "inherits": {TWO: ONE},
     "due": {ONE: "ready"},
     "parked": [ONE],
     "retrying": {Ssn(1): ONE},

@@ -7,6 +7,7 @@ import pytest
 
 import logline as ll
 from logline.errors import OptionError
+from logline.graph.eventual import Eventual
 from logline.graph.model import NodeOptions, Policy, Retry
 from logline.graph.options import (
     Kind,
@@ -29,7 +30,7 @@ TAKES: dict[Any, Any] = {
 RIGHT: dict[str, Any] = {
     "policy": "pessimistic", "deterministic": True, "group": "g1", "concurrency": 8, "ordered": False,
     "rate": "600/min", "timeout": "2s", "retry": Retry(), "on_error": "drop", "version": "7", "depends": {},
-    "accept": "at_least_once", "was": "old", "time": "date", "lateness": "5m", "idle": "1m",
+    "accept": "at_least_once", "was": "old", "eventual": Eventual(), "time": "date", "lateness": "5m", "idle": "1m",
 }  # fmt: skip
 """A right value for every option that something honours."""
 
@@ -54,7 +55,8 @@ def test_an_editor_completes_what_is_honoured_and_nothing_else(kind: Any) -> Non
 
 def _is_honoured(kind: Any, option: str, value: Any) -> bool:
     try:
-        found = resolve("enrich", kind, {option: value})
+        needs = {"policy": "eventual"} if option == "eventual" else {}
+        found = resolve("enrich", kind, {option: value, **needs})
     except OptionError:
         return False
     assert hasattr(found, option)
@@ -130,6 +132,11 @@ def test_an_unknown_option_gets_the_closest_name() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ({"eventual": Eventual()}, "option eventual: it says when to checkpoint: add policy='eventual'"),
+        ({"policy": "eventual", "eventual": 5}, "5 is not an Eventual"),
+        ({"policy": "eventual", "eventual": Eventual(replay="all")}, "replay='all': give a number of events"),
+        ({"policy": "eventual", "eventual": Eventual(records=0)}, "records=0 is not a whole number of at least 1"),
+        ({"policy": "eventual", "eventual": Eventual(budget=2)}, "budget=2: give a share of the time"),
         ({"policy": "replay"}, "the policy 'replay' is not honoured yet"),
         ({"replicas": 2}, "more than one replica is not honoured yet"),
         ({"was": "no name"}, "'no name' is not a name"),

@@ -297,6 +297,7 @@ class _Contents:
             for image in self._images(wire.receiver)
             for opened in image.sets.values()
             if any(member.channel == wire.channel for member in opened.members)
+            or (opened.checkpoint is not None and opened.checkpoint.lows.get(wire.channel) is not None)
         ]
 
     def untaken(self, wire: Wire) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b
@@ -21,7 +21,7 @@ from logline.engine import codec
 from logline.engine.keyed import KeyView
 from logline.engine.phase_context import Services, counted
 from logline.engine.phases import Phases
-from logline.engine.sets import NEVER, Answer, Kept, Member, bare
+from logline.engine.sets import NEVER, Answer, Kept, bare
 from logline.errors import AnswerMismatch, CodecError, TryOver
 from logline.graph.authored import module_of
 from logline.graph.durations import duration
@@ -80,7 +80,7 @@ class SetContext(Context[Any]):
         gate: Gate,
         serial: Serial,
         inset: InsetId,
-        members: Sequence[Member],
+        digest: Callable[[], bytes],
         cause: Cause,
         calls: SetCalls,
         attempt: Attempt,
@@ -93,7 +93,7 @@ class SetContext(Context[Any]):
         self._gate = gate
         self._serial = serial
         self._inset = inset
-        self._members = members
+        self._of_members = digest
         self._calls = calls
         self._attempt = attempt
         self._row = row
@@ -128,10 +128,9 @@ class SetContext(Context[Any]):
     def id(self) -> str:  # type: ignore[override]
         """Made of the set's members: a set of other events that gets the same serial after a crash must not be
         taken for this one by the outside."""
-        members = sorted((m.channel, m.ssn, b"" if m.note is None else codec.encode(m.note)) for m in self._members)
         inset = self._inset if not isinstance(self._inset, tuple) else list(self._inset)
         version = [self.version] if self.version > 1 else []  # one may have no members that the one before has not
-        text = codec.encode([inset, *map(list, members), *version])
+        text = codec.encode([inset, self._of_members(), *version])
         found = f"{self._phases.spec.log_id}/{self._phases.spec.name}/{blake2b(text, digest_size=12).hexdigest()}"
         return found if self._row < 0 else f"{found}/{self._row}"
 
@@ -184,7 +183,7 @@ class SetContext(Context[Any]):
             self._gate,
             self._serial,
             self._inset,
-            self._members,
+            self._of_members,
             self.cause,
             self._calls,
             Attempt(self._attempt),

@@ -45,7 +45,8 @@ from logline.runtime.lives.gates import BlockingGate, Key, Report, Waits, key_of
 from logline.runtime.lives.payloads import Payloads
 from logline.runtime.lives.suspects import Suspects
 
-Task = tuple[InsetId, SetState]
+Task = tuple[InsetId, SetState, Iterable[Member]]
+"""A set, and all of its members for whoever asks."""
 """The set that is generated, with its id."""
 SLICE = 0.05
 """Seconds that a wait of plain code lasts at most before it looks for a stop."""
@@ -102,19 +103,20 @@ class Generation:
         calls.begin(job.answers)
         known.keys = self.phases.view_keys(job.cause)
         ctx = SetContext(
-            self.phases, self.services, gate, job.serial, inset, known.members, job.cause, calls, calls.attempt
+            self.phases, self.services, gate, job.serial, inset, known.digest, job.cause, calls, calls.attempt
         )
         ctx.view = known.keys
         if self.suspects is not None:
             self.suspects.begin(job.serial, inset, ctx.id.rpartition("/")[2])
-        return (inset, known), self.op.generate(inset, known.acc, ctx)
+        members = self.services.all_members(job.serial, known) if known.covered else known.members
+        return (inset, known, members), self.op.generate(inset, known.acc, ctx)
 
     def collect(self, task: Task, made: Any) -> list[Produced]:
         """What a plain `generate` yields, as outputs."""
-        inset, known = task
+        inset, known, members = task
         if known.came is not None:
             return [self._of_one(known.came, known.members[0], one, known.calls) for one in self._plain(made)]
-        return [self.payloads.made(inset, one, known.members, known.calls) for one in self._plain(made)]
+        return [self.payloads.made(inset, one, members, known.calls) for one in self._plain(made)]
 
     def _of_one(self, came: Output, member: Member, made: Made, calls: SetCalls | None = None) -> Produced:
         """What a set of one event made. A write of the very batch that came is known by its event."""
@@ -403,8 +405,8 @@ class AsyncRunner:
             if inspect.isawaitable(made):
                 made = await made
             if isinstance(made, AsyncIterable):
-                inset, known = task
-                members, calls = known.members, known.calls
+                inset, known, members = task
+                calls = known.calls
                 outputs = [generation.payloads.made(inset, one, members, calls) async for one in made]
             else:
                 outputs = generation.collect(task, made)

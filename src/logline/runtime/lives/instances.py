@@ -8,11 +8,21 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from logline.engine.spec import FOREVER, InstanceSpec, Limits, Retain, RetrySpec, again_channel, write_port
+from logline.engine.spec import (
+    FOREVER,
+    InstanceSpec,
+    Limits,
+    Retain,
+    RetrySpec,
+    Targets,
+    again_channel,
+    write_port,
+)
 from logline.errors import BadName, ConnectorError, LoglineError
 from logline.graph.connector import Sink, Source
 from logline.graph.durations import duration
 from logline.graph.event_time import timed_ports
+from logline.graph.eventual import Eventual
 from logline.graph.instances import Channel, expand
 from logline.graph.lineage_paths import Enabled, Kept, enabled_ports, kept_ports
 from logline.graph.model import Graph, Node
@@ -86,6 +96,7 @@ def instances_of(
             name=instance.name,
             log_id=log_id,
             policy=instance.policy,
+            checkpoints=_targets(node.options.eventual),
             inputs=inputs,
             closed=expansion.closed_into(instance.name),
             ports={port: expansion.needing(instance.name, port) for port in node.outputs},
@@ -144,6 +155,13 @@ def for_partition(instance: Instance, partition: PartitionName | None) -> Instan
 def retain(kept: Kept) -> Retain:
     """What a scope asks of a port, as the engine counts it."""
     return Retain(FOREVER if kept.span is None else micros(kept.span), kept.size)
+
+
+def _targets(wanted: Eventual | None) -> Targets:
+    """What checkpoints are for, as the engine counts it."""
+    if wanted is None:
+        return Targets()
+    return Targets(wanted.events, wanted.records, float(wanted.budget), micros(duration(wanted.every)))
 
 
 def _with_code(node: Node, spec: InstanceSpec, name: Called) -> Instance:

@@ -18,11 +18,13 @@ from typing import Any, Literal, Protocol
 from logline.engine import actions as do
 from logline.engine import codec
 from logline.engine import stimuli as on
+from logline.engine.event_state import NO_EVENT_STATES, event_states_of
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.operating import OperatorMachine
 from logline.engine.phase_context import Services
 from logline.engine.phases import Phases
 from logline.engine.results import Failure
+from logline.engine.set_state import AllMembers, SetState
 from logline.engine.sets import own_id
 from logline.engine.spec import InstanceSpec
 from logline.engine.user_errors import USER_ERRORS, UserError, failure_of
@@ -135,6 +137,8 @@ class Life(LogLife):
                 stubs=around.stubs,
                 rejected=instance.payloads.rejected,
                 keyed=None if keyed is None else KeyCodec(name, keyed, op.migrate),
+                all_members=self.all_members,
+                event_states=NO_EVENT_STATES if self.spec.stateless else event_states_of(name, op),
             )
             if instance.inherits is not None:
                 inherited = InheritedAnswers(instance.inherits, self.spec.name, store.read)
@@ -164,6 +168,8 @@ class Life(LogLife):
             do.TakeIn: self._take_in,
             do.Apply: self._apply,
             do.CheckClock: self._check_clock,
+            do.Checkpoint: self._checkpoint,
+            do.LetGo: self._let_go,
             do.Generate: self._generate,
             do.Divert: self._divert,
             do.Discard: self._discard,
@@ -249,6 +255,16 @@ class Life(LogLife):
         assert self.phases is not None
         yield on.TakenIn(self.phases.look_at_clocks(self.clock(), flush=action.flush))
 
+    def _checkpoint(self, action: do.Checkpoint) -> Iterable[on.Stimulus]:
+        assert self.phases is not None
+        point(self.spec.name, "checkpoint.before")
+        yield on.Checkpointed(self.phases.checkpoint(action.serials))
+
+    def _let_go(self, action: do.LetGo) -> Iterable[on.Stimulus]:
+        assert self.phases is not None
+        self.phases.let_go(action.covered)
+        return ()
+
     # ---- generation -----------------------------------------------------------------------------------
 
     def _generate(self, action: do.Generate) -> Iterable[on.Stimulus]:
@@ -258,24 +274,29 @@ class Life(LogLife):
         for job in action.jobs:
             known = self.phases.sets[job.serial]
             if known.spent and not self.spec.stateless:  # another try: the one before may have consumed `acc`
-                self.phases.rebuild(job.serial, [self.pick(m.channel, [m.ssn])[0] for m in known.members])
+                self.phases.rebuild(job.serial, [self.pick(m.channel, [m.ssn])[0] for m in known.later()])
         self.runner.start(action.jobs)
         return ()
 
     def _divert(self, action: do.Divert) -> Iterable[on.Stimulus]:
-        """The members' rows go with the error, so that it can be retried when they are collected."""
+        """The members' rows go with the error, for whoever looks at it. Those that a checkpoint covers are collected,
+        maybe; their names go with it."""
         assert self.phases is not None
         known = self.phases.sets[action.serial]
-        payloads, members = self.instance.payloads, known.members
+        payloads, members = self.instance.payloads, list(self.all_members(action.serial, known))
         last = members[-1] if members else None  # there is none if it came of a timer
         if last is not None and self._connections[last.channel].sender == self.spec.name:  # retried rows: these count
             batches = [payloads.rejected(self.pick(last.channel, [last.ssn])[0].payload)]
         else:
-            batches = [self.pick(member.channel, [member.ssn])[0].payload for member in members]
-        names = [str(own_id(member)) for member in known.members]
+            batches = [self.pick(member.channel, [member.ssn])[0].payload for member in known.later()]
+        names = [str(own_id(member)) for member in members]
         output = self.instance.payloads.diverted(known.name(), batches, names, action.failure)
         self.phases.drop(action.serial)
-        yield on.Diverted(action.serial, output, known.name(), tuple(known.members))
+        yield on.Diverted(action.serial, output, known.name(), tuple(members))
+
+    def all_members(self, serial: Serial, known: SetState) -> AllMembers:
+        """The members of a set; the log has the names of those that were let go (R22)."""
+        return AllMembers(known, lambda: self.store.read(self.spec.name).covered(serial))
 
     def _discard(self, action: do.Discard) -> Iterable[on.Stimulus]:
         assert self.phases is not None

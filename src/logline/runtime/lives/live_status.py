@@ -55,11 +55,14 @@ def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatu
     last = {port: machine.outbox.heads[port].last - marks - told_on.get(port, 0) for port in spec.ports}
     retried = _errors_retried(machine)
     ending = machine.draining or machine.stopping
+    sets = list(phases.sets.values()) if phases is not None else []
     return replace(
         known,
         out=sum(last.values()),
         watermark="" if time is None else shown_time(time.shown),
-        open_sets=len(phases.sets) if phases is not None else 0,
+        open_sets=len(sets),
+        checkpoints=sum(one.saved is not None for one in sets),
+        replay=sum(one.count - (0 if one.saved is None else one.saved.covers) for one in sets),
         calls=driver.life.calls_in_flight,
         errors=max(machine.outbox.unsettled_errors - len(retried), 0),
         errors_retried=len(retried),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from math import ceil
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ class Payloads(Protocol):
     """How payloads are made. The simulator has one of its own, for plain tuples."""
 
     def made(
-        self, inset: InsetId, made: Made, members: Sequence[Member], calls: RowAnswers | None = None
+        self, inset: InsetId, made: Made, members: Iterable[Member], calls: RowAnswers | None = None
     ) -> Produced:
         """`calls`: what was answered so far; the answers of rejected rows go with them."""
 
@@ -79,7 +79,7 @@ class ArrowPayloads:
         return self._schemas[port]
 
     def made(
-        self, inset: InsetId, made: Made, members: Sequence[Member], calls: RowAnswers | None = None
+        self, inset: InsetId, made: Made, members: Iterable[Member], calls: RowAnswers | None = None
     ) -> Produced:
         """One thing that `generate` yielded."""
         batch: Any

@@ -32,6 +32,7 @@ from logline.names import (
 from logline.runtime.log.error_states import error_states, errors_table, rows_table
 from logline.runtime.log.keyed import state_table
 from logline.store.address import address_of, as_text, find_store, no_log, shown
+from logline.store.footprints import checkpoints_table
 from logline.store.seam import Reader, Store
 from logline.store.tables import TABLES, one_table, record_in
 
@@ -86,12 +87,15 @@ class Log:
         return f"Log({shown(self.url)!r})"
 
     def table(self, name: str) -> pa.Table:
-        """One of LOG.io's tables: event_log, event_data, read_action, state, event_lineage; or lineage_edges."""
+        """One of LOG.io's tables: event_log, event_data, read_action, state, event_lineage; or lineage_edges, or
+        checkpoints: what the log has of each input set, and what recovery would have to read of it."""
         if name == "lineage_edges":
             return queries.lineage_edges(self.store)
+        if name == "checkpoints":
+            return checkpoints_table(self.store, record_in(self.store))
         make = TABLES.get(name)
         if make is None:
-            raise BadName(f"there is no table {name!r}; there are {', '.join(TABLES)}, lineage_edges")
+            raise BadName(f"there is no table {name!r}; there are {', '.join(TABLES)}, lineage_edges, checkpoints")
         return make(self.store, record_in(self.store))
 
     def read(self, events: str) -> pa.Table:

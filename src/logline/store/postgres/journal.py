@@ -18,7 +18,7 @@ from logline.engine.events import Head
 from logline.engine.step import Step
 from logline.errors import EngineError, Fenced
 from logline.names import ERRORS, Incarnation, InstanceName, PortName, Ssn
-from logline.store import load
+from logline.store import checkpoints, load
 from logline.store.apply import admit, apply, prepare
 from logline.store.faults import point
 from logline.store.layout import JOURNAL, JournalRow
@@ -105,6 +105,8 @@ class PgJournal:
         connections.run(partial(self._load, rows))
         self.image = load.image(rows)
         self.image.keyed = self._ask(load.keyed)
+        for serial, checkpoint in self._ask(lambda stored: list(checkpoints.load(stored))):
+            self.image.sets[serial].checkpoint = checkpoint  # their states are not among the small rows
         self._heads = {p: Head(h.last, h.total, h.base, set(h.pinned)) for p, h in self.image.heads.items()}
         self._staging = self._place_runs()
         self._wait = 0

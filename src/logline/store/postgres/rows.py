@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from logline.store.checkpoints import SAVED
 from logline.store.history import KEPT_ANSWERS, KEPT_SETS, RUN_EVENTS, RUNS, SEGMENT_SETS
 from logline.store.layout import BY_NAME, JOURNAL, KEYED, JournalRow
-from logline.store.members import DONE
+from logline.store.members import COVERED, DONE
 from logline.store.memory_rows import MemoryRows
 from logline.store.postgres.columns import Shape, shape_of
 from logline.store.rows import Key, Table
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 V = TypeVar("V")
-HISTORY = (DONE, SEGMENT_SETS, KEPT_SETS, KEPT_ANSWERS, RUNS, RUN_EVENTS, KEYED)
-"""Tables that stay on the server: as large as what lineage keeps, or as many as there are keys,
+HISTORY = (DONE, SEGMENT_SETS, KEPT_SETS, KEPT_ANSWERS, RUNS, RUN_EVENTS, COVERED, SAVED, KEYED)
+"""Tables that stay on the server: as large as what lineage keeps, as checkpoints are, or as many as there are keys,
 whose states the life itself has."""
 MIRRORED = [table for table in BY_NAME.values() if table not in HISTORY and table is not JOURNAL]
 _AHEAD = 256

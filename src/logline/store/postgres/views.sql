@@ -58,8 +58,12 @@ create view raw_memberships as
 select m.*, m.status = 'undone' or s.serial is null as shown from (
 select m.instance, m.serial, part.value ->> 0 as channel, n.ssn, 'undone' as status, s.id_text, false as kept,
     first_value(member_name(part.value ->> 0, n.ssn))
-        over (partition by m.instance, m.serial order by m.commit, part.at, pair.at, n.ssn) as first_name
-from raw_members m
+        over (partition by m.instance, m.serial order by m.later, m.place, part.at, pair.at, n.ssn) as first_name
+from (
+    select instance, serial, true as later, commit as place, runs from raw_members
+    union all
+    select instance, serial, false, before, runs from raw_covered -- by a checkpoint (R22)
+) as m
 join raw_sets s on s.instance = m.instance and s.serial = m.serial
 cross join lateral json_array_elements(m.runs) with ordinality as part(value, at)
 cross join lateral generate_series(0, json_array_length(part.value -> 1) - 2, 2) as pair(at)

@@ -37,6 +37,8 @@ class Model:
     """Visible and not collected."""
     staged: dict[PortName, list[Output]] = field(default_factory=dict)
     """Rows above the head that belong to the read under way; what an older try left behind is not among them."""
+    covered: dict[Serial, list[Member]] = field(default_factory=dict)
+    """The members that checkpoints of open sets cover."""
     done: dict[tuple[ChannelName, Ssn, Serial], tuple[InsetId, list[Any]]] = field(default_factory=dict)
     """With the note of each membership: a set that was merged may have an event more than once."""
     dropped: dict[Serial, str] = field(default_factory=dict)
@@ -57,13 +59,15 @@ class Model:
         self._show(step)
         over = list(step.sets.finished)
         for serial in step.sets.done:
-            opened = self.image.sets[serial]
-            over.append(Finished(serial, opened.id, (*opened.members, *step.sets.members.get(serial, ()))))
+            opened, covered = self.image.sets[serial], self.covered.get(serial, [])
+            joined = step.sets.members.get(serial, ())
+            over.append(Finished(serial, opened.id, (*covered, *opened.members, *joined)))
         for finished in over:
             self._remember(*finished)
         self.dropped |= step.sets.dropped
         self._expire(step.lineage.expired)
         self._keep(step, over)
+        self._cover(step)
         self.image.apply(step)
         self.image.commits = step.number
         for port, (base, pinned) in step.collected.items():
@@ -72,6 +76,19 @@ class Model:
         for channel, base in step.forget.items():
             self.done = {key: v for key, v in self.done.items() if key[0] != channel or key[1] >= base}
             self.forgotten[channel] = base
+
+    def _cover(self, step: Step) -> None:
+        """Which members checkpoints cover (R22)."""
+        for serial, parked in step.sets.inherits.items():
+            self.covered[serial] = list(self.covered.get(parked, ()))
+        for serial, checkpoint in step.sets.checkpoints.items():
+            known, opened = self.covered.get(serial, []), self.image.sets.get(serial)
+            begun = step.sets.opened.get(serial)
+            there = [] if opened is None else opened.members
+            joined = step.sets.members.get(serial, []) if begun is None else begun.members
+            self.covered[serial] = [*known, *there, *joined][: checkpoint.covers]
+        for serial in step.sets.done:
+            self.covered.pop(serial, None)
 
     def _show(self, step: Step) -> None:
         for row in step.reads.staged:
@@ -110,7 +127,9 @@ class Model:
     def needs(self, channel: ChannelName) -> Needs:
         """What the receiver still needs of a channel."""
         members = [m.ssn for o in self.image.sets.values() for m in o.members if m.channel == channel]
-        low = self.image.low(channel)
+        saved = [o.checkpoint for o in self.image.sets.values() if o.checkpoint is not None]
+        lows = [self.image.low(channel), *(checkpoint.lows.get(channel) for checkpoint in saved)]
+        low = min((low for low in lows if low is not None), default=None)
         return Needs(self.image.positions.get(channel, Position()), members, low)
 
 
@@ -206,7 +225,7 @@ def exact(image: Image) -> dict[str, Any]:
         "positions": dict(image.positions),
         "heads": {p: (h.last, h.total, h.base, h.pinned) for p, h in image.heads.items() if h != Head()},
         "sets": [
-            (s, codec.encode(o.id), list(map(_member, o.members)), o.cause, o.kept)
+            (s, codec.encode(o.id), list(map(_member, o.members)), o.cause, o.kept, o.checkpoint)
             for s, o in image.sets.items()
         ],
         "due": list(image.due),
@@ -275,6 +294,11 @@ def check(reader: Reader, model: Model) -> None:
     assert reader.keyed() == model.image.keyed
     assert all(reader.key_state(raw) == state for raw, state in model.image.keyed.items())
     assert exact_history(reader.history()) == _wanted_history(model)
+    for serial, opened in model.image.sets.items():
+        assert list(map(_member, reader.covered(serial))) == list(map(_member, model.covered.get(serial, ())))
+        row = reader.checkpoints().get(serial)
+        saved = opened.checkpoint
+        assert (row and (row.covers, row.nbytes)) == (saved and (saved.covers, len(saved.state)))
     for channel, position in model.image.positions.items():
         found, wanted = reader.needs(channel), model.needs(channel)
         assert sorted(found.members) == sorted(wanted.members)

@@ -20,7 +20,7 @@ from logline.engine.history import Segment
 from logline.engine.keyed import NEVER, KeyState, encode_key
 from logline.engine.progress import Progress
 from logline.engine.results import Failure, Outcome
-from logline.engine.sets import Answer, Kept, Member, Timer
+from logline.engine.sets import Answer, Checkpoint, Kept, Member, Timer
 from logline.engine.spec import write_port
 from logline.engine.step import Step
 from logline.names import ERRORS, OUT, ChannelName, InsetId, PartitionName, PortName, Serial, Ssn, TargetName
@@ -116,8 +116,10 @@ def _open_sets(model: Model, step: Step) -> list[Serial]:
 
 
 def _whole_sets(model: Model, step: Step) -> list[Serial]:
-    """Those of which another set may have the members (R32)."""
-    return _open_sets(model, step)
+    """Those without a checkpoint: only of these may another set have the members (R22, R32)."""
+    sets = model.image.sets
+    saved = {*step.sets.checkpoints, *(serial for serial, opened in sets.items() if opened.checkpoint is not None)}
+    return [serial for serial in _open_sets(model, step) if serial not in saved]
 
 
 def _members(model: Model, step: Step, serial: Serial) -> list[Member]:
@@ -161,6 +163,21 @@ def _keep(draw: Draw, model: Model, step: Step) -> None:
         opened = step.sets.opened.get(serial) or model.image.sets[serial]
         step.open(_next_serial(model, step), opened.id, members, Kept(opened.kept.times + 1, len(members)))
         step.sets.due[serial] = "kept"
+
+
+def _checkpoint(draw: Draw, model: Model, step: Step) -> None:
+    """Checkpoints of open sets, which cover some more of their members, or the same (R22)."""
+    known = _open_sets(model, step)
+    for serial in draw(st.lists(st.sampled_from(known), max_size=2, unique=True)) if known else []:
+        opened, begun = model.image.sets.get(serial), step.sets.opened.get(serial)
+        saved = None if opened is None else opened.checkpoint
+        there = 0 if opened is None else opened.count
+        there += len(step.sets.members.get(serial, ())) if begun is None else len(begun.members)
+        count = draw(st.integers(0 if saved is None else saved.covers, there))
+        lows = draw(st.dictionaries(st.sampled_from(CHANNELS), st.integers(1, 9).map(Ssn), max_size=2))
+        if saved is not None:  # what was a low stays one
+            lows = {**lows, **saved.lows}
+        step.sets.checkpoints[serial] = Checkpoint(count, draw(_bytes), draw(st.text(max_size=4)), draw(_bytes), lows)
 
 
 def _make_due(draw: Draw, model: Model, step: Step) -> None:
@@ -237,6 +254,8 @@ def _settle(draw: Draw, model: Model, step: Step) -> None:
             again = _next_serial(model, step)
             step.open(again, model.image.sets[serial].id, model.image.sets[serial].members)
             step.sets.due[again] = "fired"
+            if model.image.sets[serial].checkpoint is not None:
+                step.sets.inherits[again] = serial
     unresolved = [ssn for ssn in model.rows.get(ERRORS, ()) if ssn not in model.image.resolved]
     if unresolved:
         ssns = st.sampled_from(unresolved)
@@ -364,6 +383,7 @@ _PARTS: tuple[Part, ...] = (
     _take_in,
     _merge,
     _keep,
+    _checkpoint,
     _make_due,
     _answer,
     _park,

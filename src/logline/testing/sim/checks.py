@@ -39,6 +39,7 @@ from logline.names import (
 from logline.runtime.lives.instances import Instance
 from logline.runtime.lives.life import Life
 from logline.store.memory import MemoryStore
+from logline.testing.sim.checkpoint_checks import CheckpointChecks
 from logline.testing.sim.keyed import KeyedLists
 from logline.testing.sim.lineage_checks import LineageChecks
 from logline.testing.sim.looks import Looks
@@ -66,6 +67,7 @@ class Checks:
     ) -> None:
         self._looks = Looks(store)
         self.lineage = LineageChecks(instances, store, clock, self._looks)
+        self.checkpoints = CheckpointChecks(store)
         self.instances = instances
         self.store = store
         self.service = service
@@ -125,7 +127,7 @@ class Checks:
                 if answer not in reader.answers(answer.serial):
                     raise Violation(f"UNLOGGED-ANSWER {life.spec.name} hands on {answer}")
         if current and isinstance(action, do.Divert) and life.phases is not None:
-            self.lineage.generates(life.spec.name, action.serial, life.phases.sets[action.serial].members)
+            self.lineage.generates(life.spec.name, action.serial, self._members(life, action.serial))
         if isinstance(action, do.Generate) and isinstance(life.instance.op, Mirror):
             heads = life.machine.outbox.heads
             life.instance.op.logged = (lambda: heads[_MIRROR].last) if current else None
@@ -138,14 +140,20 @@ class Checks:
             known = life.phases.sets.get(job.serial)
             if known is None:
                 raise Violation(f"NO-STATE {life.spec.name} set {job.serial}")
-            self.lineage.generates(life.spec.name, job.serial, known.members)
+            members = self._members(life, job.serial)
+            self.lineage.generates(life.spec.name, job.serial, members)
             if life.spec.stateless:
                 continue
             got = [name for name, _ in known.acc or ()]
-            came = [(life.phases.channels[member.channel], member.ssn) for member in known.members]
+            came = [(life.phases.channels[member.channel], member.ssn) for member in members]
             want = [event_name(by.called or by.sender, by.out, ssn) for by, ssn in came]
             if got != want:
                 raise Violation(f"HALF-BUILT {life.spec.name} set {known.name()!r}: {got}, members {want}")
+
+    def _members(self, life: Life, serial: Serial) -> list[Member]:
+        assert life.phases is not None
+        known = life.phases.sets[serial]
+        return self.checkpoints.all_members(life.spec.name, serial, known.members, known.covered)
 
     def rebuilt(self, life: Life, image: Image) -> None:
         """R5, R6: rebuilding gives back what was logged, and changes nothing of it."""
@@ -221,6 +229,8 @@ class Checks:
         self._check_bound(name, spec, image)
         self.time.after_commit(spec, image)
         self.lineage.after_commit(name, image)
+        self.checkpoints.after_commit(name, self.instances[name], image)
+        self.checkpoints.diverted(name, image, self.ghost.get((name, ERRORS), {}))
         for answers in image.answers.values():
             for answer in answers:
                 value = codec.decode(answer.value)
@@ -310,7 +320,7 @@ class Checks:
         if len(set(image.due)) != len(image.due):
             raise Violation(f"DUE {name} twice: {image.due}")
         for serial, opened in image.sets.items():
-            if serial > image.serial or not (opened.members or isinstance(self.instances[name].op, KeyedLists)):
+            if serial > image.serial or not (opened.count or isinstance(self.instances[name].op, KeyedLists)):
                 raise Violation(f"SET {name} {serial} of {image.serial}: {opened}")
             if opened.cause not in (None, "parked") and serial not in image.due:
                 raise Violation(f"DUE {name} set {serial} is due and not in the list")
@@ -346,7 +356,8 @@ class Checks:
             known = live.get(serial)
             if known is None or opened.cause == "parked":
                 continue
-            if known.members[: len(opened.members)] != opened.members:
+            covered = opened.count - len(opened.members) - known.covered  # the life may not have let them go yet
+            if known.members[covered : covered + len(opened.members)] != opened.members:
                 raise Violation(f"MEMBERS {name} set {serial}: {opened.members}, the life has {known.members}")
 
     def _check_order(self, name: InstanceName, spec: InstanceSpec, image: Image) -> None:
@@ -507,7 +518,9 @@ class Checks:
         rows = self.ghost.get((name, port), {})
         gone = {s for n, s in self._retried if n == name} if port == ERRORS else set()
         wanted = [s for s in sorted(rows) if after < s <= upto and not rows[s].mark and s not in gone]
-        return [r for s in wanted for r in self._payload(rows[s])]
+        missing = [m for s in wanted for m in self.checkpoints.without_rows(name, port, s)]
+        covered = [self.ghost[sender_of(member.channel)][member.ssn] for member in missing]
+        return [r for row in (*map(rows.__getitem__, wanted), *covered) for r in self._payload(row)]
 
     def _payload(self, row: Output) -> Any:
         """Of a write that passes an event on, that event's."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 RARE = {
     *("CheckClock", "Divert", "Discard", "AskPosition", "FetchWrites", "Permit", "FetchMembers", "ObserveTaken"),
-    "StopCalls",
+    *("StopCalls", "Checkpoint", "LetGo"),
 }
 """Actions that are seldom asked for: a life is killed there more often, so that a small run hits them all."""
 

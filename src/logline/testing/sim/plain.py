@@ -5,7 +5,7 @@ The protocol never looks into a payload, so a simulated schedule need not pay fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from logline.engine.results import Failure, Produced
@@ -24,7 +24,7 @@ def _size(data: Sequence[Any]) -> int:
 class PlainPayloads:
     """Tuples as they are."""
 
-    def made(self, inset: InsetId, made: Any, members: Sequence[Any], calls: Any = None) -> Produced:
+    def made(self, inset: InsetId, made: Any, members: Iterable[Any], calls: Any = None) -> Produced:
         if isinstance(made, Write):
             data: Any = made.data
             return Produced(write_port(TargetName(made.to)), data, len(data), _size(data))

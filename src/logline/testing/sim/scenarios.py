@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from logline.engine.spec import Limits, RetrySpec
 from logline.graph.connector import Guarantee, Source
+from logline.graph.eventual import Eventual
 from logline.graph.model import Connection, Graph, Node, NodeOptions, Retry, Scope
+from logline.graph.operator import Operator
 from logline.names import ERRORS, IN, InstanceName, LogId, OperatorName, PortName, TargetName
 from logline.runtime.lives.instances import Instance, instances_of
 from logline.testing.sim.keyed import KeyedLists, TimedKeyedLists
@@ -155,15 +157,24 @@ def make_source(kind: ReadKind, rnd: Random, tag: str, count: int) -> Source:
     return QueueSource(own, messages=count)
 
 
-def chain(kind: ReadKind, guarantee: Guarantee, seed: int = 0, events: int = 4, *, plain: bool = False) -> Scenario:
+def chain(
+    kind: ReadKind,
+    guarantee: Guarantee,
+    seed: int = 0,
+    events: int = 4,
+    *,
+    plain: bool = False,
+    eventual: bool = False,
+) -> Scenario:
     """Source -> stateless -> stateful with two input sets per event -> writer. With `plain` events go through the
-    first and the last in runs (`do.Apply`)."""
+    first and the last in runs (`do.Apply`). With `eventual` open sets have checkpoints, one after each event."""
     rnd = Random(seed)
     make = _Builder(rnd, TIGHT)
     out = make.source("source", make_source(kind, rnd, "s", events))
     again = NodeOptions(retry=Retry(attempts=2, wait="1s"))
+    checkpoints = NodeOptions(policy="eventual", eventual=Eventual(replay=0, every="0s")) if eventual else None
     picked = make.add("pick", Straight() if plain else Pick(), {IN: [out]}, again if plain else None)
-    blocks = make.add("blocks", Blocks(make.service), {IN: picked})
+    blocks = make.add("blocks", Blocks(make.service), {IN: picked}, checkpoints)
     make.add("store", Deliver() if plain else Store(), {IN: blocks}, targets={"store": Target(guarantee)})
     return make.build(f"chain({kind}, {guarantee}, seed={seed})")
 
@@ -290,6 +301,11 @@ def _add_middle(
     )
     if issubclass(kind, KeyedLists):
         options = NodeOptions(on_error="divert", retry=Retry(attempts=2, wait="1s"))
+    apart = Random(str(rnd.getstate()))  # of its own, so that a seed means the same graph with it and without
+    saves = type(op).assign is not Operator.assign and not isinstance(op, Merging)
+    if saves and apart.random() < 0.6:
+        wanted = Eventual(replay=apart.choice((0, 0, 1, 2, 5)), records=apart.choice((None, 2)), every="0s")
+        options = replace(options, policy="eventual", eventual=wanted)
     for feeds in inputs.values():
         used.update(feeds)
     streams.extend(make.add(name, op, inputs, options, targets))

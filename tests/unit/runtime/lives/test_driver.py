@@ -359,7 +359,7 @@ def test_which_actions_block_follows_from_the_store() -> None:
     every = {kind for kind in vars(do).values() if isinstance(kind, type) and issubclass(kind, do.Action)}
     assert every - set(network) == {
         *(do.Action, do.Rebuild, do.TakeIn, do.Apply, do.CheckClock, do.Generate, do.Discard),
-        *(do.StopCalls, do.Permit, do.Release, do.Ring, do.Wake, do.Halt, do.Leave),
+        *(do.StopCalls, do.Permit, do.Release, do.Ring, do.Wake, do.Halt, do.Leave, do.Checkpoint, do.LetGo),
     }
 
 

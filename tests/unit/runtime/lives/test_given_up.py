@@ -89,7 +89,7 @@ class Machine:
         )
         phases: Any = SimpleNamespace(spec=SimpleNamespace(name="op"), op=SimpleNamespace(asks_by_row=False))
         calls = self.calls
-        ctx = SetContext(phases, services, self.gate, Serial(1), "set", (), "ready", calls, Attempt(calls.attempt))
+        ctx = SetContext(phases, services, self.gate, Serial(1), "set", bytes, "ready", calls, Attempt(calls.attempt))
         return ctx.row(0)
 
 

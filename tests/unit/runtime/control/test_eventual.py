@@ -1,0 +1,287 @@
+"""Checkpoints of open sets over several runs (R22): what is taken in again, what is let go, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from tests.unit.runtime.taps import IDS, Bucket, Tap, shared, start
+from tests.waiting import PATIENCE
+
+import logline as ll
+from logline.errors import OptionError, PipelineFailed, StateError
+from logline.graph.eventual import Eventual
+from logline.graph.model import Retry
+from logline.graph.operator import Context, Emit, Event, Operator
+from logline.names import InsetId, InstanceName, PortName, Serial
+from logline.pipeline import Pipeline
+from logline.runtime.control.run import Run
+
+OFTEN = Eventual(replay=0, every="1ms", budget=1.0)
+
+
+class Sums(msgspec.Struct):
+    values: list[int] = []
+
+
+class Summing(Operator[Sums, None]):
+    """One set, which is generated at the end; tells of its updates."""
+
+    outputs = {"out": IDS}  # noqa: RUF012
+
+    def __init__(self, key: str, fails: int = 0) -> None:
+        self.key = key
+        self.fails = fails
+
+    def assign(self, event: Event, ctx: Context[None]) -> list[InsetId]:
+        return ["all"]
+
+    def update(self, inset: InsetId, acc: Sums | None, event: Event) -> Sums:
+        both = shared(self.key)
+        with both.changed:
+            both.calls.append(event.ssn)
+            both.changed.notify_all()
+        return Sums([*(acc.values if acc else ()), *event.batch["id"].to_pylist()])
+
+    def generate(self, inset: InsetId, acc: Sums, ctx: Context[None]) -> Iterator[Emit]:
+        both = shared(self.key)
+        both.calls.append(ctx.id)
+        if both.calls.count(ctx.id) <= self.fails:
+            acc.values.clear()  # as code does that uses its state up
+            raise ValueError("not yet")
+        yield Emit(pa.record_batch([pa.array([sum(acc.values)], pa.int64())], schema=IDS))
+
+
+class Wider(msgspec.Struct):
+    values: list[int] = []
+    more: int = 0
+
+
+class Changed(Summing):
+    """The same with another event state."""
+
+    def update(self, inset: InsetId, acc: Wider | None, event: Event) -> Wider:  # type: ignore[override]
+        return Wider([*(acc.values if acc else ()), *event.batch["id"].to_pylist()])
+
+
+def pipeline(key: str, op: Operator[Any, Any] | None = None, **options: Any) -> tuple[Pipeline, Tap, Bucket]:
+    tap, bucket = Tap(key), Bucket(key)
+    p = Pipeline("summing")
+    p.source("tap", tap).apply("sums", op or Summing(key), **options).sink("store", bucket)
+    return p, tap, bucket
+
+
+def covered(run: Run) -> int:
+    rows = run.log.store.read(InstanceName("sums")).checkpoints()
+    return max((row.covers for row in rows.values()), default=0)
+
+
+def until_covered(run: Run, tap: Tap, count: int) -> None:
+    """Rings until a checkpoint covers so many; each bell is a moment in which it may be written."""
+    both = shared(tap.key)
+    both.wait_for(lambda: len([c for c in both.calls if isinstance(c, int)]) >= count)
+    with both.changed:
+        while covered(run) < count:
+            for instance in run.log.store.instances():
+                run.log.store.ring(instance)
+            both.changed.wait(0.01)
+
+
+def fill(key: str, run: Run, tap: Tap, *ids: int) -> None:
+    tap.put(*ids, run=run)
+    until_covered(run, tap, len(shared(key).batches))
+
+
+@pytest.mark.parametrize("log", ["memory:{key}", "lmdb:{tmp}"])
+def test_a_later_run_takes_in_only_what_no_checkpoint_covers(key: str, tmp_path: Any, log: str) -> None:
+    p, tap, bucket = pipeline(key, policy="eventual", eventual=OFTEN)
+    url = log.format(key=key, tmp=tmp_path / "log")
+    with start(p, url) as run:
+        fill(key, run, tap, 1, 2, 4)
+    assert shared(key).calls == [1, 2, 3]
+    with start(p, url) as run:
+        fill(key, run, tap, 8)
+    tap.put(16)
+    tap.close_it()
+    assert start(p, url).wait(PATIENCE).phase == "finished"
+    assert [c for c in shared(key).calls if isinstance(c, int)] == [1, 2, 3, 4, 5]
+    assert bucket.written == [31]
+
+
+def test_the_policy_may_change_from_run_to_run(key: str) -> None:
+    log = f"memory:{key}"
+    p, tap, bucket = pipeline(key)
+    with start(p, log) as run:
+        tap.put(1, 2, run=run)
+        shared(key).wait_for(lambda: shared(key).calls == [1, 2])
+    with start(pipeline(key, policy="eventual", eventual=OFTEN)[0], log) as run:
+        shared(key).wait_for(lambda: shared(key).calls == [1, 2, 1, 2])  # there was no checkpoint yet
+        fill(key, run, tap, 4)
+    tap.put(8)
+    tap.close_it()
+    assert start(p, log).wait(PATIENCE).phase == "finished"
+    assert [c for c in shared(key).calls if isinstance(c, int)] == [1, 2, 1, 2, 3, 4]
+    assert bucket.written == [15]
+
+
+def test_covered_events_are_collected_while_their_set_is_open(key: str) -> None:
+    p, tap, _ = pipeline(key, policy="eventual", eventual=OFTEN)
+    with start(p, f"memory:{key}") as run:
+        store = run.log.store
+        for n in range(3):
+            fill(key, run, tap, *range(300 * n, 300 * (n + 1)))
+        both = shared(key)
+        with both.changed:
+            while store.read(InstanceName("tap")).base(PortName("out")) < 500:
+                for instance in store.instances():
+                    store.ring(instance)
+                both.changed.wait(0.01)
+        image = store.read(InstanceName("sums")).image()
+        assert [(opened.id, opened.count) for opened in image.sets.values()] == [("all", 900)]
+        assert [m.ssn for m in store.read(InstanceName("sums")).covered(Serial(1))] == list(range(1, 901))
+
+
+def test_the_log_says_what_recovery_would_have_to_do(key: str) -> None:
+    p, tap, _ = pipeline(key, policy="eventual", eventual=OFTEN)
+    with start(p, f"memory:{key}") as run:
+        fill(key, run, tap, 1, 2, 4)
+        status = run.status()
+        assert (status.operators["sums"].checkpoints, status.operators["sums"].replay) == (1, 0)
+        said = "sums: recovery would take in 0 events again; 1 of 1 open sets have a checkpoint"
+        assert said in str(status)
+    (row,) = run.log.table("checkpoints").to_pylist()
+    nbytes = row.pop("bytes")
+    assert nbytes > 0
+    known = {"inset_id": "all#1", "state": "check", "members": 3, "covered": 3, "extent": 1, "replay": 0}
+    assert row == {"operator": "sums", **known}
+    events = run.log.table("event_log").to_pylist()
+    assert [(e["event_id"], e["inset_id"]) for e in events if e["rec_op"] == "sums"] != []
+
+
+def test_another_try_begins_with_the_checkpoint_and_has_the_same_id(key: str) -> None:
+    again = Retry(attempts=3, wait="1ms")
+    p, tap, bucket = pipeline(key, Summing(key, fails=2), policy="eventual", eventual=OFTEN, retry=again)
+    log = f"memory:{key}"
+    with start(p, log) as run:
+        fill(key, run, tap, 1, 2, 4)
+    tap.put(8)
+    tap.close_it()
+    assert start(p, log).wait(PATIENCE).phase == "finished"
+    calls = shared(key).calls
+    ids = [c for c in calls if isinstance(c, str)]
+    assert (len(ids), len(set(ids))) == (3, 1)
+    assert {c for c in calls[3:] if isinstance(c, int)} == {4}  # each try takes in the rest, and nothing before it
+    assert bucket.written == [15]
+
+
+def test_a_parked_set_is_retried_from_its_checkpoint(key: str) -> None:
+    p, tap, bucket = pipeline(key, Summing(key, fails=1), policy="eventual", eventual=OFTEN, on_error="divert")
+    log = f"memory:{key}"
+    with start(p, log) as run:
+        fill(key, run, tap, 1, 2, 4)
+    tap.close_it()
+    run = start(p, log)
+    assert run.wait(PATIENCE).phase == "finished"
+    assert bucket.written == []
+    (error,) = run.log.read("sums.errors").to_pylist()
+    assert error["events"] == ["tap:1", "tap:2", "tap:3"]
+    before = len(shared(key).calls)
+    assert run.retry() == ["sums.errors:1"]
+    assert start(p, log).wait(PATIENCE).phase == "finished"
+    assert bucket.written == [7]
+    assert [c for c in shared(key).calls[before:] if isinstance(c, int)] == []  # nothing was taken in again
+
+
+def test_other_code_does_not_read_a_checkpoint(key: str) -> None:
+    log = f"memory:{key}"
+    p, tap, _ = pipeline(key, policy="eventual", eventual=OFTEN)
+    with start(p, log) as run:
+        fill(key, run, tap, 1, 2)
+    changed, _, _ = pipeline(key, Changed(key), policy="eventual", eventual=OFTEN)
+    with pytest.raises(PipelineFailed, match=r"operator 'sums': the log has a checkpoint .* other code has made"):
+        start(changed, log).wait(PATIENCE)
+
+
+class Opaque(Summing):
+    """Has an event state that nothing can write."""
+
+    def update(self, inset: InsetId, acc: Any, event: Event) -> Any:
+        return object()
+
+
+def test_a_state_that_cannot_be_written_stops_with_what_to_do(key: str) -> None:
+    p, tap, _ = pipeline(key, Opaque(key), policy="eventual", eventual=OFTEN)
+    tap.put(1)
+    with pytest.raises(
+        PipelineFailed, match=r"'sums': its event state can't be logged: .* define encode\(self, acc\)"
+    ):
+        start(p, f"memory:{key}").wait(PATIENCE)
+
+
+class Declared(Summing):
+    def update(self, inset: InsetId, acc: Any, event: Event) -> dict[str, Tap]:  # type: ignore[override]
+        return {}
+
+
+class Mixed(Summing):
+    def update(self, inset: InsetId, acc: Any, event: Event) -> Tap | list[int]:  # type: ignore[override]
+        return []
+
+
+class Half(Summing):
+    def encode(self, acc: Any) -> bytes:
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("op", "what"),
+    [
+        (Declared, "its event state has a Tap, which can't be logged: declare its type"),
+        (Mixed, r"its event state can't be logged \(Type unions .*: declare its type"),
+        (Half, r"it defines encode\(\) and needs decode\(\) too"),
+    ],
+)
+def test_what_is_known_beforehand_is_refused_when_it_is_defined(key: str, op: type[Summing], what: str) -> None:
+    with pytest.raises(StateError, match=f"operator 'sums': {what}"):
+        pipeline(key, op(key), policy="eventual")
+
+
+def test_a_stateless_operator_a_source_and_a_sink_have_no_checkpoints(key: str) -> None:
+    tap = Pipeline("p").source("tap", Tap(key))
+    with pytest.raises(OptionError, match="'tap': the policy 'eventual' is refused: a source has no input sets"):
+        Pipeline("p").source("tap", Tap(key), policy="eventual")
+    with pytest.raises(OptionError, match="'s': the policy 'eventual' is refused: a sink takes each event by itself"):
+        tap.sink("s", Bucket(key), policy="eventual")
+    with pytest.raises(OptionError, match="'m': the policy 'eventual' is refused: it takes each event by itself"):
+        tap.map_rows("m", lambda row, ctx: row, schema="id long", policy="eventual")
+    with pytest.raises(OptionError, match=r"'f': the policy 'eventual' is refused: Filter defines no assign\(\)"):
+        tap.filter("f", lambda batch: batch, policy="eventual")
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        ll.session_window("10m", on="at"),
+        ll.tumbling("1h", on="at", updates="5m"),
+        ll.tumbling("1h", on="at", early="1s"),
+        ll.whole(every="1s"),
+        ll.whole(events=10),
+    ],
+)
+def test_windows_that_move_members_have_no_checkpoints(window: Any) -> None:
+    batch = pa.record_batch({"id": [1], "at": pa.array([0], pa.timestamp("us", "UTC"))})
+    stream = Pipeline("p").source("clicks", ll.sources.batches([batch]))
+    agg = {"n": ("id", "count")}
+    with pytest.raises(OptionError, match=r"'w': the policy 'eventual' is refused: \w+ merges input sets or puts"):
+        stream.window("w", window, agg=agg, policy="eventual")
+    stream.window("v", window, agg=agg)
+
+
+@pytest.mark.parametrize("window", [ll.tumbling("1h", on="at"), ll.whole()])
+def test_windows_that_are_put_out_once_may_have_checkpoints(window: Any) -> None:
+    batch = pa.record_batch({"id": [1], "at": pa.array([0], pa.timestamp("us", "UTC"))})
+    stream = Pipeline("p").source("clicks", ll.sources.batches([batch]))
+    stream.window("w", window, agg={"n": ("id", "count")}, policy="eventual")
