@@ -63,6 +63,7 @@ from logline.graph.sample import sample_of
 from logline.graph.schemas import schema as read_schema
 from logline.graph.secrets import Secret
 from logline.graph.validate import check_declared, check_node, port_schema, validate
+from logline.joining import JoinOperators
 from logline.keyed import KeyedOperators
 from logline.names import ERRORS, IN, NAME_RULE, OUT, OperatorName, PortName, TargetName, may_name
 from logline.operators import (
@@ -98,7 +99,7 @@ Keep = Duration | tuple[Duration, str]
 logger = logging.getLogger("logline")
 
 
-class Stream(EverydayOperators, KeyedOperators):
+class Stream(EverydayOperators, KeyedOperators, JoinOperators):
     """One output port of an operator, as sources and operators return it. Its methods add operators that read it.
 
     `stream["late"]` and `stream["errors"]` are other output ports of the same operator.
@@ -274,6 +275,9 @@ class Stream(EverydayOperators, KeyedOperators):
 
     def _then(self, name: str, op: Operator[Any, Any], options: NodeOptions) -> Stream:
         return self.pipeline._add(name, op, {IN: (self,)}, options)
+
+    def _with(self, name: str, op: Operator[Any, Any], other: Stream, options: NodeOptions) -> Stream:
+        return self.pipeline._add(name, op, dict(zip(op.inputs, ((self,), (other,)), strict=True)), options)
 
     def preview(self, rows: int = 20) -> pa.Table:
         """Computes the first rows of this stream in this process, on a sample of the sources. Writes nothing."""

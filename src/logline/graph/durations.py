@@ -64,6 +64,31 @@ def shown(span: timedelta) -> str:
     return f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"
 
 
+def signed(value: str | timedelta) -> timedelta:
+    """Reads a length of time that may be negative.
+
+    >>> signed("-5m") == -duration("5m"), signed(timedelta(seconds=-1)), signed("2s")
+    (True, datetime.timedelta(days=-1, seconds=86399), datetime.timedelta(seconds=2))
+    """
+    given: object = value
+    if isinstance(given, timedelta):
+        return given
+    if isinstance(given, str) and given.strip().startswith("-"):
+        return -duration(given.strip()[1:])
+    return duration(value)
+
+
+def shown_signed(span: timedelta) -> str:
+    """A length of time that may be negative, so that `signed` reads it again.
+
+    >>> shown_signed(timedelta(minutes=-5)), shown_signed(timedelta(microseconds=1500001))
+    ('-300s', '1s500001us')
+    """
+    seconds, rest = divmod(abs(span), timedelta(seconds=1))
+    text = (f"{seconds}s" if seconds or not rest else "") + (f"{rest // timedelta(microseconds=1)}us" if rest else "")
+    return f"-{text}" if span < timedelta(0) else text
+
+
 _SIZES = {"kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(kB|KB|MB|GB|TB)\Z")
 

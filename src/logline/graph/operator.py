@@ -170,6 +170,8 @@ class Dependency(NamedTuple):
     how: Literal["same", "from", "until", "of"] = "same"
     """The input's value is the same; from this one on; below this one. `of`: computed from such values of the records
     that the other columns leave, on the first output port; which ones these are, it does not say."""
+    port: str | None = None
+    """The input port whose records it is about; None for all of them."""
 
 
 class Context(ABC, Generic[S]):

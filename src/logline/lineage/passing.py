@@ -16,7 +16,8 @@ from logline.graph.instances import Channel
 from logline.lineage import rows as by
 from logline.lineage import say
 from logline.lineage.crossing import Error, InSet, Receiver, rows_of
-from logline.lineage.rows import LATE, Pairs, ready_made
+from logline.lineage.joined_rows import LATE_PORTS
+from logline.lineage.rows import Pairs, ready_made
 from logline.lineage.say import Target
 from logline.lineage.verdicts import Level, Verdict
 from logline.lineage.view import Event, Port
@@ -88,7 +89,7 @@ class Passing:
         for known in sets:
             rows = self.rows
             if known.id is not None:
-                rows = by.in_set(receiver.operator, known.id, known.note, self.table, rows)
+                rows = by.in_set(receiver.operator, known.id, known.note, self.channel.port, self.table, rows)
             for row in rows:
                 self._sets.setdefault(row, []).append(known)
             for outcome in self._in_set(known, rows):
@@ -122,9 +123,9 @@ class Passing:
         elif known.stage == "done":
             made = receiver.made(known.serial) if receiver.traces(self.channel.name) else []
             late = known.id is not None and by.is_late(receiver.operator, known.id)
-            if late and (receiver.instance, LATE) not in self.question.towards:
+            if late and all((receiver.instance, port) not in self.question.towards for port in LATE_PORTS):
                 for row in rows:
-                    timeless = not by.has_time(receiver.operator, self.table, row)
+                    timeless = not by.has_time(receiver.operator, self.channel.port, self.table, row)
                     on = made[0] if made else None
                     yield Ends(row, say.late(receiver, self.event, known, on, timeless, "row"))
             else:
@@ -168,7 +169,7 @@ class Passing:
             return by.by_answers(answers, rows)
         if ready == "Rebatch" and (members := receiver.members(known.serial)):
             return by.by_notes(members, Member(self.channel.name, self.event[2]), rows)
-        on = by.depends(receiver.operator, out[1], self.table.schema, made.schema)
+        on = by.depends(receiver.operator, self.channel.port, out[1], self.table.schema, made.schema)
         return None if on is None else by.by_columns(self.question.db, self.table, rows, made, on)
 
     # ---- errors -------------------------------------------------------------------------------------------------

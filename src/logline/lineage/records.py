@@ -7,7 +7,7 @@ the records that agree with a chosen output record can have made it. Without dep
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from logline.lineage.sql import as_table, database, matching
 from logline.lineage.tables import FOUND, found_table
 from logline.lineage.trace import Link, Trace
 from logline.lineage.view import Event, LogView, Port, name_of
-from logline.names import ERRORS
+from logline.names import ERRORS, PortName
 
 RECORDS = pa.schema([*FOUND, ("row", pa.int64()), ("record", pa.string())])
 CONDITIONS = {"same": "i.{0} is not distinct from o.{0}", "from": "i.{0} >= o.{0}", "until": "i.{0} < o.{0}"}
@@ -85,19 +85,29 @@ class Chosen:
         known = known.take(pa.array(sorted(self.rows[link.of]), pa.int64()))
         backward = self._found.direction == "backward"
         inputs, outputs = (wanted, known) if backward else (known, wanted)
-        depends = _depends(self._view, link, inputs.schema, outputs.schema)
-        if not known.num_rows or not depends:
-            return set(range(wanted.num_rows)) if known.num_rows else set()
         found = "select i.row from i semi join o on {on}" if backward else "select o.row from o semi join i on {on}"
-        return set(agreeing(self._db, inputs, outputs, depends, found)["row"].to_pylist())
+        chosen: set[int] = set()
+        for port in self._view.ports_between(link.event if backward else link.of, link.operator):
+            depends = _depends(self._view, link, port, inputs.schema, outputs.schema)
+            if not known.num_rows or not depends:
+                return set(range(wanted.num_rows)) if known.num_rows else set()
+            chosen.update(agreeing(self._db, inputs, outputs, depends, found)["row"].to_pylist())
+        return chosen
 
 
-def _depends(view: LogView, link: Link, inputs: pa.Schema, outputs: pa.Schema) -> Sequence[Dependency]:
+def _depends(
+    view: LogView, link: Link, port: PortName, inputs: pa.Schema, outputs: pa.Schema
+) -> Sequence[Dependency]:
     """The column dependencies that tell which records of one event agree with those of the other."""
     if ERRORS in (link.event[1], link.of[1]):
         return []  # an error holds rows, and its own columns tell nothing of them
-    known = view.operator(link.operator).depends
-    return [d for d in known if d.how in CONDITIONS and d.out in outputs.names and d.into in inputs.names]
+    return applying(view.operator(link.operator).depends, port, inputs, outputs)
+
+
+def applying(known: Iterable[Dependency], port: PortName, inputs: pa.Schema, outputs: pa.Schema) -> list[Dependency]:
+    """Those that tell records of two schemas apart, of which one comes on this input port."""
+    mine = [d for d in known if d.how in CONDITIONS and d.port in (None, port)]
+    return [d for d in mine if d.out in outputs.names and d.into in inputs.names]
 
 
 def agreeing(db: Any, inputs: pa.Table, outputs: pa.Table, depends: Sequence[Dependency], query: str) -> pa.Table:

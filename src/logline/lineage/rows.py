@@ -20,7 +20,8 @@ from logline.engine.sets import Answer, Member
 from logline.graph.dependencies import Dependency
 from logline.graph.record import OperatorRecord
 from logline.graph.zones import later
-from logline.lineage.records import CONDITIONS, agreeing
+from logline.lineage.joined_rows import JOINS, LATE_PORTS, is_late_set, reach, time_column
+from logline.lineage.records import agreeing, applying
 from logline.names import InsetId, PortName
 
 Ready = Literal[
@@ -36,6 +37,9 @@ Ready = Literal[
     "BlockAggregate",
     "WholeAggregate",
     "MapRows",
+    "IntervalJoin",
+    "WindowJoin",
+    "WholeJoin",
     "",
 ]
 LATE = PortName("late")
@@ -55,12 +59,14 @@ Pairs = Mapping[int, Collection[int]]
 def ready_made(operator: OperatorRecord) -> Ready:
     """The kind of a ready-made operator; empty for another one, and for all of an older log."""
     name = operator.type.rpartition(".")[2]
-    known = name in (*_PASS, *_GROUP, "MapRows") and operator.type.startswith(_MODULES)
+    known = name in (*_PASS, *_GROUP, *JOINS, "MapRows") and operator.type.startswith(_MODULES)
     return cast(Ready, name) if known else ""
 
 
-def in_set(operator: OperatorRecord, inset: InsetId, note: Any, table: pa.Table, rows: Iterable[int]) -> set[int]:
-    """Those of the rows of an event that belong to one of the sets it is in."""
+def in_set(
+    operator: OperatorRecord, inset: InsetId, note: Any, port: PortName, table: pa.Table, rows: Iterable[int]
+) -> set[int]:
+    """Those of the rows of an event, which came on this port, that belong to one of the sets it is in."""
     match ready_made(operator):
         case "Rebatch":
             offset, length = note
@@ -70,11 +76,15 @@ def in_set(operator: OperatorRecord, inset: InsetId, note: Any, table: pa.Table,
             return {row for row in rows if any(row in span for span in spans)}
         case "TumblingAggregate" | "SlidingAggregate":
             return _in_window(operator, inset, note, table, rows)
+        case "IntervalJoin" | "WindowJoin":
+            return _in_join(operator, inset, note, port, table, rows)
     return set(rows)
 
 
 def is_late(operator: OperatorRecord, inset: InsetId) -> bool:
     """Whether it is the set of an event's late rows."""
+    if ready_made(operator) in JOINS:
+        return is_late_set(inset)
     return ready_made(operator) in _TIMED and isinstance(inset, tuple) and inset[:1] == (LATE,)
 
 
@@ -95,9 +105,34 @@ def _in_window(operator: OperatorRecord, inset: InsetId, note: Any, table: pa.Ta
     return {row for row in rows if belongs(times[row])}
 
 
-def has_time(operator: OperatorRecord, table: pa.Table, row: int) -> bool:
-    """Whether a row has a value in a window's time column."""
-    return bool(table.column((operator.parameters or {})["on"])[row].is_valid)
+def _in_join(
+    operator: OperatorRecord, inset: InsetId, note: int | None, port: PortName, table: pa.Table, rows: Iterable[int]
+) -> set[int]:
+    parameters = operator.parameters or {}
+    column = table.column(time_column(parameters, port))
+    times = _instants(column)
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("us"))
+    ticks = column.cast(pa.int64()).to_pylist()
+    if is_late_set(inset):
+        return {row for row in rows if ticks[row] is None or (note is not None and ticks[row] < note)}
+    if ready_made(operator) == "IntervalJoin":
+        first, end = reach(parameters, inset, port, _timedelta(parameters["every"]))
+    else:
+        assert isinstance(inset, datetime)
+        first, end = inset, later(inset, _timedelta(parameters["size"]), parameters.get("zone"))
+
+    def belongs(time: datetime | None, tick: int) -> bool:
+        return time is not None and first <= time < end and (note is None or tick >= note)
+
+    return {row for row in rows if belongs(times[row], ticks[row])}
+
+
+def has_time(operator: OperatorRecord, port: PortName, table: pa.Table, row: int) -> bool:
+    """Whether a row, which came on this port, has a value in the time column."""
+    parameters = operator.parameters or {}
+    column = time_column(parameters, port) if ready_made(operator) in JOINS else parameters["on"]
+    return bool(table.column(column)[row].is_valid)
 
 
 def _timedelta(text: str) -> timedelta:
@@ -121,13 +156,14 @@ def _instants(column: pa.ChunkedArray) -> list[datetime | None]:
 
 
 def depends(
-    operator: OperatorRecord, port: PortName, inputs: pa.Schema, outputs: pa.Schema
+    operator: OperatorRecord, into: PortName, port: PortName, inputs: pa.Schema, outputs: pa.Schema
 ) -> list[Dependency] | None:
-    """The columns in which a row of the port agrees with the one it came of; None if that is not known."""
+    """The columns in which a row of the output port agrees with the one it came of, which came on the port `into`;
+    None if that is not known."""
     ready = ready_made(operator)
-    if ready in _PASS or (ready in _TIMED and port == LATE):
+    if ready in _PASS or (ready in (*_TIMED, *JOINS) and port in LATE_PORTS):
         return [Dependency(name, name) for name in dict.fromkeys(inputs.names) if name in outputs.names]
-    known = [d for d in operator.depends if d.how in CONDITIONS and d.out in outputs.names and d.into in inputs.names]
+    known = applying(operator.depends, into, inputs, outputs)
     return known if known or ready in _GROUP else None
 
 

@@ -19,6 +19,9 @@ _GAVE_NOTHING: dict[Ready, str] = {
     "Filter": "the condition of this filter is not true for it",
     "CheckRows": 'it breaks a rule of this check_rows, which drops such rows; on_fail="divert" keeps them',
     "MapRows": "the function of map_rows gave None for it",
+    "IntervalJoin": "it was joined with nothing: no row of the other side has its keys and is near enough in time",
+    "WindowJoin": "it was joined with nothing: no row of the other side has its keys in its window",
+    "WholeJoin": "it was joined with nothing: no row of the other side has its keys",
 }
 
 
@@ -113,7 +116,8 @@ def row_dropped(receiver: Receiver, event: Event, level: Level) -> Verdict:
 
 def late(receiver: Receiver, event: Event, known: InSet, on: Event | None, timeless: bool, level: Level) -> Verdict:
     """It is on a port `late`."""
-    where = f"{receiver.instance}.late" if on is None else name_of(on)
+    port = known.id[0] if isinstance(known.id, tuple) else "late"
+    where = f"{receiver.instance}.{port}" if on is None else name_of(on)
     why = (
         "it has no time" if timeless else "its window had closed when it came; a greater lateness= would wait for it"
     )

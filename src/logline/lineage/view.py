@@ -17,6 +17,7 @@ from logline.graph.lineage_paths import Enabled
 from logline.graph.record import OperatorRecord, goes_by, graph_of, whole_record
 from logline.names import (
     ERRORS,
+    IN,
     OUT,
     Called,
     ChannelName,
@@ -85,6 +86,11 @@ class LogView:
     def inputs(self, instance: Called) -> Sequence[Channel]:
         """The channels into an instance."""
         return self.expansion.into(self.expansion.find(instance))
+
+    def ports_between(self, event: Event, receiver: Called) -> Sequence[PortName]:
+        """The input ports of an instance that an event comes on: more than one if a stream is joined with itself."""
+        found = [channel.port for channel in self.inputs(receiver) if self.sender(channel.name) == event[:2]]
+        return found or [IN]
 
     def receivers(self, port: Port, ssn: Ssn | None = None) -> Sequence[Channel]:
         """Where the events of an output port go, or where one of them went."""

@@ -8,6 +8,8 @@ from logline.operators.dedup import Dedup
 from logline.operators.flat_map import FlatFn, FlatMapRows
 from logline.operators.functions import Agg
 from logline.operators.gathered import Gathered
+from logline.operators.join_columns import How, On
+from logline.operators.joins import IntervalJoin, StreamJoin, TimeColumns, WholeJoin, WindowJoin, Within
 from logline.operators.key_context import KeyContext
 from logline.operators.mapping import AsyncMapFn, Filter, MapBatches, MapFn, Union, Where
 from logline.operators.paced_mapping import PacedMapBatches, map_batches, waited_for
@@ -54,10 +56,13 @@ __all__ = [
     "FlatFn",
     "FlatMapRows",
     "Gathered",
+    "How",
+    "IntervalJoin",
     "KeyContext",
     "MapBatches",
     "MapFn",
     "MapRows",
+    "On",
     "OnFail",
     "PacedMapBatches",
     "PacedStateful",
@@ -74,6 +79,8 @@ __all__ = [
     "Split",
     "Stateful",
     "StatefulFn",
+    "StreamJoin",
+    "TimeColumns",
     "Top",
     "Tumbling",
     "TumblingAggregate",
@@ -81,9 +88,12 @@ __all__ = [
     "Where",
     "Whole",
     "WholeAggregate",
+    "WholeJoin",
     "Window",
     "WindowAggregate",
+    "WindowJoin",
     "WithColumns",
+    "Within",
     "batches_to_bytes",
     "events",
     "map_batches",

@@ -170,7 +170,7 @@ def _columns(
         if (there is not None and known.out not in there) or (known.how == "of" and not first):
             continue
         for c in graph.into(node.name):
-            if known.into in graph.nodes[c.sender].outputs[c.out].names:
+            if known.port in (None, c.port) and known.into in graph.nodes[c.sender].outputs[c.out].names:
                 one = Field(namespace, _dataset(graph, c.sender, c.out), known.into, _HOW[known.how])
                 if one not in found.setdefault(known.out, []):
                     found[known.out].append(one)

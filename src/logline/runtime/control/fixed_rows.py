@@ -64,15 +64,14 @@ def fixed_event(record: GraphRecord, instance: InstanceName, name: str, fixed: F
 def _fitting(record: GraphRecord, instance: InstanceName, name: str, data: Tabular) -> pa.RecordBatch:
     expansion = expand(graph_of(record))
     channels = expansion.into(instance)
-    (schema, *others) = [schema_of(record, expansion.called(c.sender), c.out) for c in channels]
-    assert all(schema.equals(other) for other in others), "one input port has one schema"
-    try:
-        return to_batches(data, schema, f"the rows for {name}")[0]
-    except SchemaError as error:
-        found = str(error).replace(
-            "change the schema of the port", f"look at what {expansion.called(instance)!r} takes"
-        )
-        raise SchemaError(found) from None
+    refused: list[SchemaError] = []
+    for schema in [schema_of(record, expansion.called(c.sender), c.out) for c in channels]:
+        try:  # ports may have different schemas: the rows are for the first one that they fit
+            return to_batches(data, schema, f"the rows for {name}")[0]
+        except SchemaError as error:
+            refused.append(error)
+    takes = f"look at what {expansion.called(instance)!r} takes"
+    raise SchemaError(str(refused[0]).replace("change the schema of the port", takes)) from None
 
 
 def check_rows(record: GraphRecord, instance: InstanceName, name: str, error: pa.RecordBatch) -> None:
