@@ -32,6 +32,8 @@ from logline.graph.options import SourceOptions as SourceOptions
 from logline.graph.options import WriterOptions as WriterOptions
 from logline.graph.report import Report as Report
 from logline.graph.secrets import env as env
+from logline.joining import Table as Table
+from logline.joining import table as table
 from logline.lineage.openlineage.settings import OpenLineage as OpenLineage
 from logline.names import InsetId as InsetId
 from logline.operators import Aggregate as Aggregate

@@ -1,18 +1,32 @@
-"""The method of `Stream` that brings two inputs together: `join`."""
+"""The methods of `Stream` that bring two inputs together, `join` and `lookup`, and `table`, a stream as a table."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
-from logline.errors import GraphError
+from logline.errors import GraphError, OptionError
 from logline.everyday import made
 from logline.graph.model import NodeOptions
-from logline.graph.operator import Duration, Operator
+from logline.graph.operator import Duration, Operator, SchemaLike
 from logline.graph.options import OperatorOptions, resolve
-from logline.operators import How, On, StreamJoin, TimeColumns, Within
+from logline.operators import (
+    How,
+    Lookup,
+    LookupHow,
+    LookupTable,
+    On,
+    StreamJoin,
+    StreamLookup,
+    TimeColumns,
+    Within,
+    table_of,
+)
+from logline.operators.by_key import check_keys, key_columns
 
 if TYPE_CHECKING:
     from logline.pipeline import Stream
@@ -24,6 +38,9 @@ class JoinOperators:
     @property
     @abstractmethod
     def schema(self) -> pa.Schema: ...
+
+    @abstractmethod
+    def _then(self, name: str, op: Operator[Any, Any], options: NodeOptions) -> Stream: ...
 
     @abstractmethod
     def _with(self, name: str, op: Operator[Any, Any], other: Stream, options: NodeOptions) -> Stream: ...
@@ -74,3 +91,74 @@ class JoinOperators:
             idle=idle,
         )
         return self._with(name, op, other, resolved)
+
+    def lookup(
+        self,
+        name: str,
+        table: LookupTable | Table,
+        *,
+        on: On,
+        how: LookupHow = "left",
+        refresh: Duration | None = None,
+        select: Sequence[str] | None = None,
+        suffix: str = "_right",
+        schema: SchemaLike | None = None,
+        as_of: str | None = None,
+        **options: Unpack[OperatorOptions],
+    ) -> Stream:
+        """Adds the columns of a table to the rows of this stream, where the columns `on` are equal: names that both
+        have, or a mapping from the stream's names to those of the table.
+
+        The table is an Arrow table or a frame, the path of a Parquet or CSV file or of a folder of Parquet files, or
+        a function that returns a table. A path or function is read in the worker, at the first event and again when
+        the rows are older than `refresh`. `schema` says which columns they have; without it they are looked at now.
+        `ll.table(other, key=[...])` is the newest row of each key of another stream.
+
+        `how="left"` passes every row on, "inner" those that match. `select` names the columns to add; a column whose
+        name is taken gets the `suffix`. A row that matches several of the table comes out with each.
+        """
+        resolved = resolve(name, "operator", options)
+        if as_of is not None:
+            raise OptionError(
+                f"operator {name!r}: as_of={as_of!r} is planned and not there yet: a lookup takes the newest row "
+                "that is known. Rows of about the same time are joined by orders.join(..., within=('-1d', '0s'))"
+            )
+        how_to: dict[str, Any] = {"on": on, "how": how, "select": select, "suffix": suffix}
+        if not isinstance(table, Table):
+            if isinstance(table, JoinOperators):
+                raise OptionError(
+                    f"operator {name!r}: to look up in a stream, name its key: ll.table(stream, key=[...])"
+                )
+            op = made(name, Lookup, self.schema, made(name, table_of, table, schema), refresh=refresh, **how_to)
+            return self._then(name, op, resolved)
+        for option, value in (("refresh", refresh), ("schema", schema)):
+            if value is not None:
+                raise OptionError(f"operator {name!r}: {option}= is for a path or a function: a stream needs none")
+        changing = made(name, StreamLookup, self.schema, table.stream.schema, table.key, **how_to)
+        return self._with(name, changing, table.stream, resolved)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A stream as a table: the newest row of each key. `table` makes one, for `Stream.lookup`."""
+
+    stream: Stream
+    key: tuple[str, ...]
+
+
+def table(stream: Stream, key: Sequence[str]) -> Table:
+    """A stream as a table, for `Stream.lookup`: of the rows with the same `key` the one that came last.
+
+    >>> import logline as ll
+    >>> p = ll.Pipeline("sales")
+    >>> prices = p.source("prices", ll.sources.batches([pa.table({"item": ["tea"], "price": [3]})]))
+    >>> orders = p.source("orders", ll.sources.batches([pa.table({"item": ["tea", "jam"]})]))
+    >>> orders.lookup("priced", ll.table(prices, key=["item"]), on=["item"])
+    Stream('priced': item string, price int64)
+    """
+    given: object = stream
+    if not isinstance(given, JoinOperators):
+        raise GraphError(f"ll.table takes a stream, not {stream!r}: lookup() takes tables and files as they are")
+    names = key_columns(key, "key")
+    check_keys(names, stream.schema, "key")
+    return Table(stream, names)

@@ -16,27 +16,13 @@ from collections.abc import Mapping
 
 from logline.errors import NotYet
 
-_JOIN = "write an Operator with two input ports, as docs/examples.md (a join of two inputs) does, and p.operator()"
-_KEYED = (
-    "write an Operator whose assign() gives the key as the set's id, and apply() it (docs/operators.md); "
-    "State holds what is small and for all keys"
-)
 _READ = "write a Source, about twenty lines (docs/connectors.md), or read files with ll.sources.parquet, csv or json"
 _WRITE = "write a Sink (docs/connectors.md), or ll.sinks.call(fn, guarantee=...) with a function"
 
 PLANNED: Mapping[str, Mapping[str, str]] = {
-    "Stream": {
-        "join": _JOIN,
-        "lookup": "look up in a map_batches function, or call the service in map_rows; for a stream, " + _JOIN,
-        "stateful": _KEYED,
-        "dedup": _KEYED,
-        "top": "take window(...) with max or min, or an Operator of your own (docs/operators.md)",
-    },
+    "Stream": {},
     "ll": {
-        "session_window": _KEYED,
-        "table": _JOIN,
         "autoscale": "there is one instance of each operator; concurrency= takes several input sets at once",
-        "Eventual": "leave policy= out: every operator is pessimistic",
     },
     "ll.sources": {
         **dict.fromkeys(("kafka", "nats", "redis", "delta", "http", "spark_stream"), _READ),

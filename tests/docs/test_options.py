@@ -68,6 +68,8 @@ CALLS: Mapping[str, Callable[..., Any]] = {
     "Stream.stateful": ll.Stream.stateful,
     "Stream.dedup": ll.Stream.dedup,
     "Stream.top": ll.Stream.top,
+    "Stream.lookup": ll.Stream.lookup,
+    "ll.table": ll.table,
     "Stream.union": ll.Stream.union,
     "Stream.sql": ll.Stream.sql,
     "Stream.apply": ll.Stream.apply,

@@ -69,7 +69,8 @@ def _look_at(graph: Graph, name: OperatorName, found: dict[OperatorName, frozens
 
 def timed_inputs(graph: Graph, name: OperatorName) -> list[Connection]:
     """The connections into an operator whose event time counts."""
-    return list(graph.into(name))
+    op = graph.nodes[name].op
+    return [c for c in graph.into(name) if op is None or c.port not in op.ignores_time_of]
 
 
 def _ports(node: Node, inputs: list[Connection], told: list[bool]) -> Iterator[PortName]:

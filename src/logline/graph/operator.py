@@ -208,6 +208,9 @@ class Context(ABC, Generic[S]):
     """In `generate`: 1 for the first output of the set; one more each time after it was fired with `keep`."""
     changed: bool = True
     """In `generate`: whether events have joined the set since its last version."""
+    port: str | None = None
+    """In `generate` of an operator without `assign`: the input port that the event came on. None when a timer
+    comes, and for rejected or corrected rows that are retried: they come from port `errors`."""
     watermark: datetime | None
     """How far event time has come. None for an operator whose inputs have none and that declares no time column, and
     before the first time."""
@@ -342,6 +345,9 @@ class Operator(Generic[A, S]):
     untimed: ClassVar[tuple[str, ...]] = ()
     """Output ports whose rows may be before the watermark, beside `errors`: those of late rows, say. They pass no
     event time on."""
+    ignores_time_of: ClassVar[tuple[str, ...]] = ()
+    """Input ports whose event time does not count: no row of theirs is put out. The others alone say how far the
+    event time of the outputs is."""
     moves_members: bool = False
     """Whether it gives the members of an input set to another one, by `ctx.merge` or `ctx.fire(keep=True)`. All of
     them must be there then, so `policy="eventual"` is refused."""

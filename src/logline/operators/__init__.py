@@ -11,6 +11,8 @@ from logline.operators.gathered import Gathered
 from logline.operators.join_columns import How, On
 from logline.operators.joins import IntervalJoin, StreamJoin, TimeColumns, WholeJoin, WindowJoin, Within
 from logline.operators.key_context import KeyContext
+from logline.operators.lookup import Lookup, LookupHow, StreamLookup
+from logline.operators.lookup_tables import LookupTable, TableFn, table_of
 from logline.operators.mapping import AsyncMapFn, Filter, MapBatches, MapFn, Union, Where
 from logline.operators.paced_mapping import PacedMapBatches, map_batches, waited_for
 from logline.operators.rebatch import Rebatch
@@ -59,6 +61,9 @@ __all__ = [
     "How",
     "IntervalJoin",
     "KeyContext",
+    "Lookup",
+    "LookupHow",
+    "LookupTable",
     "MapBatches",
     "MapFn",
     "MapRows",
@@ -80,6 +85,8 @@ __all__ = [
     "Stateful",
     "StatefulFn",
     "StreamJoin",
+    "StreamLookup",
+    "TableFn",
     "TimeColumns",
     "Top",
     "Tumbling",
@@ -101,6 +108,7 @@ __all__ = [
     "session_window",
     "sliding",
     "stateful",
+    "table_of",
     "tumbling",
     "waited_for",
     "whole",

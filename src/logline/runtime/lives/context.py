@@ -149,6 +149,14 @@ class SetContext(Context[Any]):
         return NEVER if known is None else known.kept
 
     @property
+    def port(self) -> str | None:  # type: ignore[override]
+        known = self._phases.sets.get(self._serial)
+        if not self._phases.spec.stateless or known is None or not known.members:
+            return None
+        channel = self._phases.channels.get(known.members[0].channel)
+        return None if channel is None else channel.port
+
+    @property
     def watermark(self) -> datetime | None:  # type: ignore[override]
         clock = self._phases.clock
         return None if clock is None or clock.watermark is None else codec.watermark_instant(clock.watermark)

@@ -109,7 +109,12 @@ def instances_of(
             retain={port: retain(kept) for (name, port), kept in retained.items() if name == node.name},
             traced_in=frozenset(_traced_in(instance.name, (*inputs, *expansion.closed_into(instance.name)), traced)),
             traced_out=traced.outputs,
-            timed_in=frozenset(c.name for c in inputs if (senders[c.sender].operator, c.out) in timed),
+            timed_in=frozenset(
+                c.name
+                for c in inputs
+                if (senders[c.sender].operator, c.out) in timed
+                and not (node.op is not None and c.port in node.op.ignores_time_of)
+            ),
             timed_out=frozenset(port for port in node.outputs if (node.name, port) in timed),
             collect=collect,
             limits=limits or Limits(),
