@@ -11,6 +11,7 @@ BENCHMARKS = (
     "hop",
     "stores",
     "growth",
+    "eventual",
     "idle",
     "restart",
     "sink_gap",

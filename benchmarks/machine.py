@@ -27,7 +27,18 @@ from logline.engine.spec import InstanceSpec
 from logline.engine.step import Step
 from logline.graph.instances import Channel
 from logline.graph.operator import Context, Event, Operator
-from logline.names import IN, OUT, Incarnation, InstanceName, OperatorName, PartitionName, PortName, Serial, Ssn
+from logline.names import (
+    IN,
+    OUT,
+    Called,
+    Incarnation,
+    InstanceName,
+    OperatorName,
+    PartitionName,
+    PortName,
+    Serial,
+    Ssn,
+)
 from logline.recovery.machines import machine_for
 from logline.runtime.lives.driver import Hooks, LifeDriver, live
 from logline.runtime.lives.instances import Instance
@@ -136,7 +147,9 @@ def life(op: Operator[Any, Any], *, stateless: bool) -> float:
         feeder.commit(Step(number=n // RUN + 1, outputs=_events(n, RUN)))
     receiver = store.claim(DOWN)
     hooks = _Taking(receiver)
-    instance = Instance(OperatorName("op"), _spec(stateless=stateless), PlainPayloads(), op=op, sinks={})
+    instance = Instance(
+        OperatorName("op"), _spec(stateless=stateless), PlainPayloads(), Called("op"), op=op, sinks={}
+    )
     driver = live(instance, store, hooks, Surroundings(clock=lambda: MOMENT, threads=False))
     return timed(driver.run)
 
