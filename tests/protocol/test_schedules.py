@@ -94,6 +94,13 @@ def test_seeds_where_a_connection_was_replaced_by_one_at_its_end(simulator: Simu
     assert not simulator.tally.violations
 
 
+@pytest.mark.parametrize("seed", [910000004, 910000020, 910000021])
+def test_operators_are_renamed_while_events_are_under_way(simulator: Simulator, seed: int) -> None:
+    world = simulator.schedule(seed)
+    assert world.counts["renamed"]
+    assert not simulator.tally.violations
+
+
 @pytest.mark.parametrize("seed", [610004030, 610004365])
 def test_seeds_where_a_run_that_closes_died_or_was_late(simulator: Simulator, seed: int) -> None:
     """Its source had logged the end of what it read, and not its own; or did so after the next run had looked."""

@@ -1,9 +1,10 @@
 """A simulated pipeline that changes while it is at work (R14): the driver dies, and the next one has another graph.
 
-An operator is put into a connection, or one that was put in is taken out again, at any moment: events are under way,
-sets are open, zombies go on. What a start does to the log is the product's own code (`runtime/control/evolution`). A
-driver may die between its steps, and the next one then has the old graph or the new one. A change that is refused is
-left alone. The checks know by which channels an instance has taken which events (`spans`).
+An operator is put into a connection, one that was put in is taken out again, or any operator, source or sink gets
+another name (`was=`), at any moment: events are under way, sets are open, zombies go on. What a start does to the log
+is the product's own code (`runtime/control/evolution`). A driver may die between its steps, and the next one then has
+the old graph or the new one. A change that is refused is left alone. The checks know by which channels an instance
+has taken which events (`spans`).
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class Evolving:
             try:
                 self._start(wanted)
                 world.counts["evolved"] += wanted.nodes.keys() != self._before
+                world.counts["renamed"] += any(node.options.was in self._before for node in wanted.nodes.values())
                 wanted = None
             except PipelineChanged:
                 world.counts["change refused"] += 1
@@ -86,6 +88,8 @@ class Evolving:
     # ---- what changes ------------------------------------------------------------------------------------
 
     def _changed(self) -> Graph:
+        if self._rnd.random() < 0.3:
+            return self._renamed(self._rnd.choice(list(self.graph.nodes)))
         put = [name for name, node in self.graph.nodes.items() if isinstance(node.op, Forward)]
         if put and self._rnd.random() < 0.5:
             return self._without(self._rnd.choice(put))
@@ -119,6 +123,27 @@ class Evolving:
         nodes = {known: node for known, node in graph.nodes.items() if known != name}
         connections = rest if joined in rest else (*rest, joined)
         return replace(graph, nodes=nodes, connections=connections, ids={}, closed=())
+
+    def _renamed(self, name: OperatorName) -> Graph:
+        """The same pipeline with another name for one of its operators: the log knows it by its id (R14)."""
+        graph, self._count = self.graph, self._count + 1
+        new = OperatorName(f"renamed{self._count}")
+
+        def today(known: OperatorName) -> OperatorName:
+            return new if known == name else known
+
+        nodes = {today(known): node for known, node in graph.nodes.items()}
+        nodes[new] = replace(nodes[new], name=new, options=replace(nodes[new].options, was=name))
+        connections = [Connection(today(c.sender), c.out, today(c.receiver), c.port) for c in graph.connections]
+        scopes = [
+            replace(
+                scope,
+                start=None if scope.start is None else (today(scope.start[0]), scope.start[1]),
+                target=None if scope.target is None else (today(scope.target[0]), scope.target[1]),
+            )
+            for scope in graph.scopes
+        ]
+        return replace(graph, nodes=nodes, connections=tuple(connections), scopes=tuple(scopes), ids={}, closed=())
 
     # ---- a start -----------------------------------------------------------------------------------------
 
