@@ -106,7 +106,7 @@ class PhaseContext(Context[Any]):
     def row(self, index: int) -> Context[Any]:
         raise TypeError("ctx.row() belongs into generate()")
 
-    def again(self) -> Context[Any]:
+    def again(self, waits: Callable[[bool], None] | None = None) -> Context[Any]:
         raise TypeError("ctx.again() belongs into generate()")
 
     def pause(self, wait: Duration | Awaitable[Any] = "0s") -> Any:

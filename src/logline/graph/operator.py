@@ -236,9 +236,12 @@ class Context(ABC, Generic[S]):
         order: each row counts its own."""
 
     @abstractmethod
-    def again(self) -> Context[S]:
+    def again(self, waits: Callable[[bool], None] | None = None) -> Context[S]:
         """A context for another try of the code that follows. Its calls are numbered as from here on, so that the
-        try gets the answers that an earlier one got, and does not ask again."""
+        try gets the answers that an earlier one got, and does not ask again.
+
+        `waits(True)` is called when a call of the try begins to wait for the log, and `waits(False)` when it goes on,
+        on the thread that makes the call: time limits leave such waits out."""
 
     @abstractmethod
     def give_up(self) -> None:

@@ -83,7 +83,7 @@ class RowOptions(InputOptions, total=False):
     rate: str
     """At most so many calls: "600/min"."""
     timeout: Duration
-    """How long one call may take."""
+    """How long one call may take, without the time in which answers wait for the log."""
 
 
 class WriterOptions(OperatorOptions, total=False):

@@ -117,9 +117,10 @@ class KeyContext(Context[S], Generic[S]):
     def row(self, index: int) -> Context[S]:
         raise TypeError("ctx.row(): the calls of a stateful function are counted by key; use ctx.call")
 
-    def again(self) -> KeyContext[S]:
+    def again(self, waits: Callable[[bool], None] | None = None) -> KeyContext[S]:
         """For another try: with the state as it was."""
-        return KeyContext(self._inner.again(), self._all, self.key, self._make, touch=self._touch, fired=self._fired)
+        inner = self._inner.again(waits)
+        return KeyContext(inner, self._all, self.key, self._make, touch=self._touch, fired=self._fired)
 
     def give_up(self) -> None:
         self._inner.give_up()

@@ -23,6 +23,7 @@ from logline.graph.functions import is_async_function
 from logline.graph.model import Retry
 from logline.graph.operator import Context, Duration
 from logline.operators.checks import at_least_one
+from logline.operators.own_time import OwnTime
 from logline.runtime.lives.daemon_threads import DaemonThreads
 
 ENGINE_ERRORS = (LogError, AnswerMismatch, EngineError, Abandoned)
@@ -122,9 +123,10 @@ class Caller:
         wait = self._wait
         for attempt in range(1, self._retry.attempts + 1):
             await self._pace(ctx)
-            mine = ctx.again()
+            time = None if self._timeout is None else OwnTime(self._timeout.total_seconds())
+            mine = ctx.again() if time is None else ctx.again(time.stand_still)
             try:
-                return check(await self._in_time(row, mine), mine)
+                return check(await self._in_time(row, mine, time), mine)
             except ENGINE_ERRORS:
                 raise
             except self._retry.on as error:
@@ -137,15 +139,14 @@ class Caller:
             wait *= self._retry.factor
         raise AssertionError("the last try returns or raises")
 
-    async def _in_time(self, row: Any, ctx: Context[Any]) -> Any:
-        if self._timeout is None:
+    async def _in_time(self, row: Any, ctx: Context[Any], time: OwnTime | None) -> Any:
+        if self._timeout is None or time is None:
             return await self._call(row, ctx)
-        limit = asyncio.timeout(self._timeout.total_seconds())
         try:
-            async with limit:
-                return await self._call(row, ctx)
+            async with time:
+                return await self._call(row, ctx, time)
         except TimeoutError as error:
-            if not limit.expired():
+            if not time.expired:
                 raise  # the function's own
             raise TimeoutError(f"a call took longer than {shown(self._timeout)}") from error
 
@@ -158,7 +159,7 @@ class Caller:
         self._next = start + self._gap
         await ctx.pause(timedelta(seconds=start - now))
 
-    async def _call(self, row: Any, ctx: Context[Any]) -> Any:
+    async def _call(self, row: Any, ctx: Context[Any], time: OwnTime | None = None) -> Any:
         if self._async:
             return await self._fn(row, ctx)
         # Always on a thread, also one at a time: the function may block, and its ctx.call must be able to.
@@ -167,7 +168,8 @@ class Caller:
         threads = self._threads
         try:
             # In the context of this call, so that calls which the function makes are known to be inside of it.
-            call = partial(copy_context().run, self._fn, row, ctx)
+            fn = self._fn if time is None else partial(_until_it_returns, time, self._fn)
+            call = partial(copy_context().run, fn, row, ctx)
             answer = await asyncio.get_running_loop().run_in_executor(threads, call)
         except asyncio.CancelledError as error:
             if not cancelled(error):
@@ -177,7 +179,19 @@ class Caller:
             if self._threads is threads:
                 self._threads = None
             raise
-        return await answer if inspect.isawaitable(answer) else answer
+        if not inspect.isawaitable(answer):
+            return answer
+        if time is not None:
+            time.stand_still(False)
+        return await answer
+
+
+def _until_it_returns(time: OwnTime, fn: Callable[..., Any], row: Any, ctx: Context[Any]) -> Any:
+    """On the function's thread: the event loop may be held up, and hear of the end much later."""
+    try:
+        return fn(row, ctx)
+    finally:
+        time.stand_still(True)
 
 
 async def call_all(

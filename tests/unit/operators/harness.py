@@ -76,7 +76,7 @@ class FakeContext(Context[Any]):
     def row(self, index: int) -> FakeContext:
         return FakeContext(self.state, self.answers, index)
 
-    def again(self) -> FakeContext:
+    def again(self, waits: Any = None) -> FakeContext:
         found = FakeContext(self.state, self.answers, self._row)
         found._calls = self._calls
         return found

@@ -25,22 +25,39 @@ Contexts on several threads share one `SetCalls`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from logline.engine.sets import CARRIED, Answer, bare
 
 Call = tuple[int, int]
 """The row, and which call of that row it is."""
+Waits = Callable[[bool], None]
 
 
 class Attempt:
     """One try of some user code, within a larger one: a try of a row, a row, a try of the whole set."""
 
-    __slots__ = ("_over", "_within")
+    __slots__ = ("_over", "_waits", "_within")
 
-    def __init__(self, within: Attempt | None = None) -> None:
+    def __init__(self, within: Attempt | None = None, waits: Waits | None = None) -> None:
+        """`waits` hears when a call begins to wait for the log, and when it goes on."""
         self._over = False
         self._within = within
+        self._waits: tuple[Waits, ...] = () if within is None else within._waits
+        if waits is not None:
+            self._waits = (*self._waits, waits)
+
+    @contextmanager
+    def waiting_for_log(self) -> Iterator[None]:
+        """Around what is not the user code's own time."""
+        for waits in self._waits:
+            waits(True)
+        try:
+            yield
+        finally:
+            for waits in self._waits:
+                waits(False)
 
     def end(self) -> None:
         """It is over, and all that is within it."""

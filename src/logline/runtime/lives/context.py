@@ -169,8 +169,8 @@ class SetContext(Context[Any]):
             raise ValueError("rows are counted from 0")
         return self._like(index, 0)
 
-    def again(self) -> Context[Any]:
-        return self._like(self._row, self._made, self._used)
+    def again(self, waits: Callable[[bool], None] | None = None) -> Context[Any]:
+        return self._like(self._row, self._made, self._used, waits)
 
     def give_up(self) -> None:
         self._attempt.end()
@@ -184,7 +184,13 @@ class SetContext(Context[Any]):
             raise TypeError("plain code can't await: give ctx.pause() a time")
         return self._gate.pause(self._serial, duration(wait).total_seconds())
 
-    def _like(self, row: int, made: int, used: Mapping[tuple[str, str], int] | None = None) -> SetContext:
+    def _like(
+        self,
+        row: int,
+        made: int,
+        used: Mapping[tuple[str, str], int] | None = None,
+        waits: Callable[[bool], None] | None = None,
+    ) -> SetContext:
         found = SetContext(
             self._phases,
             self._services,
@@ -194,7 +200,7 @@ class SetContext(Context[Any]):
             self._of_members,
             self.cause,
             self._calls,
-            Attempt(self._attempt),
+            Attempt(self._attempt, waits),
             row,
             made,
             used,
@@ -247,7 +253,9 @@ class SetContext(Context[Any]):
         if asynchronous:
             return self._ask_async(fn, args, name, digest, n)
         self._calls.asks((self._row, n), name, digest)
-        with self._gate.want(self._serial, self._row, n):
+        with self._attempt.waiting_for_log():
+            asked = self._gate.want(self._serial, self._row, n)
+        with asked:
             self._check_going(name)
             value = fn(*args)
             if inspect.isawaitable(value):
@@ -258,7 +266,8 @@ class SetContext(Context[Any]):
             counts = self._hand_in(answer)
             if counts is not answer:
                 return self._follow(counts)
-            self._gate.keep(answer)
+            with self._attempt.waiting_for_log():
+                self._gate.keep(answer)
         self._check_going(name)
         return value
 
@@ -278,7 +287,9 @@ class SetContext(Context[Any]):
 
     async def _ask_async(self, fn: Callable[..., Any], args: tuple[Any, ...], name: str, digest: str, n: int) -> Any:
         self._calls.asks((self._row, n), name, digest)
-        with await self._gate.want_async(self._serial, self._row, n):
+        with self._attempt.waiting_for_log():
+            asked = await self._gate.want_async(self._serial, self._row, n)
+        with asked:
             self._check_going(name)
             value = fn(*args)
             if inspect.isawaitable(value):
@@ -287,7 +298,8 @@ class SetContext(Context[Any]):
             counts = self._hand_in(answer)
             if counts is not answer:
                 return await self._follow_async(counts)
-            await self._gate.keep_async(answer)
+            with self._attempt.waiting_for_log():
+                await self._gate.keep_async(answer)
         self._check_going(name)
         return value
 
@@ -310,13 +322,15 @@ class SetContext(Context[Any]):
     def _follow(self, kept: Answer) -> Any:
         """The value of an answer that another try got, once it is committed."""
         if self._is_pending(kept):
-            self._gate.follow(kept, partial(self._is_pending, kept))
+            with self._attempt.waiting_for_log():
+                self._gate.follow(kept, partial(self._is_pending, kept))
         self._check_going(kept.fn)
         return codec.decode(kept.value)
 
     async def _follow_async(self, kept: Answer) -> Any:
         if self._is_pending(kept):
-            await self._gate.follow_async(kept, partial(self._is_pending, kept))
+            with self._attempt.waiting_for_log():
+                await self._gate.follow_async(kept, partial(self._is_pending, kept))
         self._check_going(kept.fn)
         return codec.decode(kept.value)
 
