@@ -147,8 +147,8 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Rows that the operator refuses: they leave on port `errors`, and the rest of the set goes on. `Emit` has an
-    example."""
+    """Rows that the operator refuses: they leave on port `errors`, and the rest of the set goes on. Without rows
+    nothing leaves. `Emit` has an example."""
 
     data: Tabular
     reason: str

@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from types import GeneratorType
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, cast
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
@@ -115,10 +115,12 @@ class Generation:
         """What a plain `generate` yields, as outputs."""
         inset, known, members = task
         if known.came is not None:
-            return [self._of_one(known.came, known.members[0], one, known.calls) for one in self._plain(made)]
-        return [self.payloads.made(inset, one, members, known.calls) for one in self._plain(made)]
+            found = [self._of_one(known.came, known.members[0], one, known.calls) for one in self._plain(made)]
+        else:
+            found = [self.payloads.made(inset, one, members, known.calls) for one in self._plain(made)]
+        return _whatever_leaves(found)
 
-    def _of_one(self, came: Output, member: Member, made: Made, calls: SetCalls | None = None) -> Produced:
+    def _of_one(self, came: Output, member: Member, made: Made, calls: SetCalls | None = None) -> Produced | None:
         """What a set of one event made. A write of the very batch that came is known by its event."""
         if type(made) is Write and made.data is came.payload and (port := self._passing.get(made.to)) is not None:
             return Produced(port, came.payload, came.rows, came.nbytes, member)
@@ -135,7 +137,7 @@ class Generation:
                 if self.calls.stopping:
                     break
                 member = Member(channel, event.ssn)
-                made.append([of_one(event, member, one) for one in each(event.payload)])
+                made.append(_whatever_leaves([of_one(event, member, one) for one in each(event.payload)]))
         except USER_ERRORS as error:
             self.raised(error)
             failure = failure_of(error, self.retry_on)
@@ -191,6 +193,10 @@ class Generation:
             self.suspects.end(serial)
         retry_on = () if isinstance(error, KilledItsProcess) else self.retry_on
         return Result(serial, failure=failure_of(error, retry_on), blameless=isinstance(error, SessionGone))
+
+
+def _whatever_leaves(found: list[Produced | None]) -> list[Produced]:
+    return [one for one in found if one is not None] if None in found else cast("list[Produced]", found)
 
 
 class InlineRunner:
@@ -406,8 +412,8 @@ class AsyncRunner:
                 made = await made
             if isinstance(made, AsyncIterable):
                 inset, known, members = task
-                calls = known.calls
-                outputs = [generation.payloads.made(inset, one, members, calls) async for one in made]
+                calls, to_produced = known.calls, generation.payloads.made
+                outputs = _whatever_leaves([to_produced(inset, one, members, calls) async for one in made])
             else:
                 outputs = generation.collect(task, made)
         except USER_ERRORS as error:

@@ -29,8 +29,9 @@ class Payloads(Protocol):
 
     def made(
         self, inset: InsetId, made: Made, members: Iterable[Member], calls: RowAnswers | None = None
-    ) -> Produced:
-        """`calls`: what was answered so far; the answers of rejected rows go with them."""
+    ) -> Produced | None:
+        """What leaves, if anything does. `calls`: what was answered so far; the answers of rejected rows go with
+        them."""
 
     def taken(self, batch: Any) -> Any:
         """What a source gave, safe from what the source does to its memory afterwards."""
@@ -80,8 +81,9 @@ class ArrowPayloads:
 
     def made(
         self, inset: InsetId, made: Made, members: Iterable[Member], calls: RowAnswers | None = None
-    ) -> Produced:
-        """One thing that `generate` yielded."""
+    ) -> Produced | None:
+        """One thing that `generate` yielded. A `Reject` without rows is nothing: there is nothing to look into, and
+        a retry of it would reject nothing again, for ever."""
         batch: Any
         port, batch = (PortName(made.port), made.data) if type(made) is Emit else (OUT, made)
         known = self._known.get(port)
@@ -91,6 +93,8 @@ class ArrowPayloads:
             return self._write(made)
         if isinstance(made, Reject):
             batch = _as_batch(made.data, f"{self.operator}.errors")
+            if not batch.num_rows:
+                return None
             names = [str(own_id(member)) for member in members]
             kept = [] if calls is None else answers_for(made.rows, calls.of_row)
             return self._error(inset, names, made.reason, made.traceback, rows_to_bytes([batch], kept))

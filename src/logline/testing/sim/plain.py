@@ -24,12 +24,14 @@ def _size(data: Sequence[Any]) -> int:
 class PlainPayloads:
     """Tuples as they are."""
 
-    def made(self, inset: InsetId, made: Any, members: Iterable[Any], calls: Any = None) -> Produced:
+    def made(self, inset: InsetId, made: Any, members: Iterable[Any], calls: Any = None) -> Produced | None:
         if isinstance(made, Write):
             data: Any = made.data
             return Produced(write_port(TargetName(made.to)), data, len(data), _size(data))
         if isinstance(made, Reject):
             rows: Any = made.data
+            if not rows:
+                return None
             return Produced(ERRORS, rows, len(rows), _size(rows))
         port, data = (made.port, made.data) if isinstance(made, Emit) else (OUT, made)
         return Produced(PortName(port), data, len(data), _size(data))

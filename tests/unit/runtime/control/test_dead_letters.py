@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.waiting import PATIENCE
 
@@ -66,6 +68,47 @@ def test_each_error_has_a_state(tmp_path: Path) -> None:
     run = ran(zips(tmp_path), tmp_path)
     assert states(run)[new] == "retried" and states(run, settled=False) == {}
     assert stored(run) == [(1, 69190), (2, 0), (3, 10115)]
+
+
+class Rejecting(ll.Operator[pa.RecordBatch, None]):
+    """Rejects the rows that are negative, often none. Fails without rows, until there is a file `lenient`."""
+
+    outputs = {"out": "n long"}  # noqa: RUF012
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def generate(self, inset: Any, acc: pa.RecordBatch, ctx: Any) -> Iterator[Any]:
+        if not acc.num_rows and not (self.folder / "lenient").exists():
+            raise ValueError("no rows")
+        negative = pc.less(acc["n"], 0)
+        yield ll.Reject(acc.filter(negative), "negative")
+        yield acc.filter(pc.invert(negative))
+
+
+class RejectingLater(Rejecting):
+    async def generate(self, inset: Any, acc: pa.RecordBatch, ctx: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+        for made in super().generate(inset, acc, ctx):
+            yield made
+
+
+@pytest.mark.parametrize("kind", [Rejecting, RejectingLater])
+def test_no_rows_are_no_error_and_a_retry_of_none_comes_to_an_end(kind: type[Rejecting], tmp_path: Path) -> None:
+    def pipeline() -> ll.Pipeline:
+        p = ll.Pipeline("rejects")
+        tables = [pa.table({"n": pa.array(rows, pa.int64())}) for rows in ([1, 2], [3, -4], [])]
+        numbers = p.source("numbers", ll.sources.batches(tables), rows=2, within="0s")
+        numbers.apply("checked", kind(tmp_path), on_error="divert").sink("store", ll.sinks.collect())
+        return p
+
+    run = ran(pipeline(), tmp_path)
+    found = run.log.errors()
+    assert found["reason"].to_pylist() == ["negative", "ValueError: no rows"]
+    (tmp_path / "lenient").touch()
+    run.retry(found["event"][1].as_py())
+    run = ran(pipeline(), tmp_path)
+    assert run.log.errors()["reason"].to_pylist() == ["negative"]
+    assert run.result("store")["n"].to_pylist() == [1, 2, 3]
 
 
 def test_several_are_retried_or_dropped_under_one_claim(tmp_path: Path) -> None:

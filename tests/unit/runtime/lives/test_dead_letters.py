@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 import logline as ll
-from logline.engine.results import Failure
+from logline.engine.results import Failure, Produced
 from logline.engine.sets import Answer
 from logline.names import OperatorName, Serial
 from logline.runtime.lives.dead_letters import answers_of, compacted, rows_of
-from logline.runtime.lives.payloads import ArrowPayloads
+from logline.runtime.lives.payloads import ArrowPayloads, RowAnswers
 
 ROWS = 100_000
 TEXTS = [None if n % 3 == 0 else f"{n:020}" for n in range(ROWS)]
@@ -41,11 +41,30 @@ def payloads(schema: pa.Schema) -> ArrowPayloads:
     return ArrowPayloads(p.graph().nodes[OperatorName("checked")])
 
 
+def made_of(rejected: ll.Reject, schema: pa.Schema, calls: RowAnswers | None = None) -> Produced:
+    made = payloads(schema).made("rows:1", rejected, (), calls)
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("kind", SHARING)
+def test_no_rows_are_no_dead_letter(kind: str) -> None:
+    batch = pa.record_batch({"column": SHARING[kind]})
+    assert payloads(batch.schema).made("rows:1", ll.Reject(batch.slice(7, 0), "no"), ()) is None
+
+
+@pytest.mark.parametrize("kind", SHARING)
+def test_a_set_without_rows_takes_little(kind: str) -> None:
+    batch = pa.record_batch({"column": SHARING[kind]}).slice(7, 0)
+    made = payloads(batch.schema).diverted("H", [batch], ["rows:1"], Failure("ValueError", "no", ""))
+    assert made.nbytes < 3000 and rows_of(made.payload).equals(batch)
+
+
 @pytest.mark.parametrize("kind", SHARING)
 def test_one_row_of_many_takes_little(kind: str) -> None:
     batch = pa.record_batch({"column": SHARING[kind]})
-    for part in (batch.slice(7, 1), batch.slice(8, 1), batch.slice(ROWS - 4, 4), batch.slice(0, 0)):
-        rejected = payloads(batch.schema).made("rows:1", ll.Reject(part, "no"), ())
+    for part in (batch.slice(7, 1), batch.slice(8, 1), batch.slice(ROWS - 4, 4)):
+        rejected = made_of(ll.Reject(part, "no"), batch.schema)
         assert rejected.nbytes < 3000, rejected.nbytes
         found = rows_of(rejected.payload)
         assert found.schema.equals(part.schema) and found.to_pylist() == part.to_pylist()
@@ -73,10 +92,10 @@ class Calls:
 
 def test_answers_of_rejected_rows_go_with_them() -> None:
     batch = pa.record_batch({"n": [1, 2, 3]})
-    made: Any = payloads(batch.schema).made("rows:1", ll.Reject(batch.slice(1, 2), "no", rows=(1, 2)), (), Calls())
+    made = made_of(ll.Reject(batch.slice(1, 2), "no", rows=(1, 2)), batch.schema, Calls())
     assert [(a.row, a.digest) for a in answers_of(made.payload)] == [(0, "about 1"), (1, "about 2")]
     assert rows_of(made.payload).schema.equals(batch.schema, check_metadata=True)
-    without = payloads(batch.schema).made("rows:1", ll.Reject(batch, "no"), (), Calls())  # nobody said which rows
+    without = made_of(ll.Reject(batch, "no"), batch.schema, Calls())  # nobody said which rows
     assert answers_of(without.payload) == []
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import logline as ll
+from logline.engine.results import Failure
 from logline.names import IN, OperatorName
 from logline.runtime.lives import payloads as module
 from logline.runtime.lives.payloads import HEADER, ArrowPayloads, row_bytes
@@ -45,12 +46,12 @@ def test_long_strings_count() -> None:
     assert 100_000 < payloads(batch.schema).read(batch).nbytes < 101_000
 
 
-def test_rejected_rows_come_back_also_when_there_are_none() -> None:
+@pytest.mark.parametrize("rows", [0, 3])
+def test_rows_that_were_set_aside_come_back_also_when_there_are_none(rows: int) -> None:
     kept = payloads(FIXED)
-    for rows in (0, 3):
-        batch = pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in FIXED], schema=FIXED)
-        error = kept.made("set", ll.Reject(batch, "bad rows"), ())
-        assert kept.rejected(error.payload).equals(batch)
+    batch = pa.RecordBatch.from_arrays([pa.nulls(rows, field.type) for field in FIXED], schema=FIXED)
+    error = kept.diverted("set", [batch], ["rows:1"], Failure("ValueError", "bad rows", ""))
+    assert kept.rejected(error.payload).equals(batch)
 
 
 def test_more_than_a_batch_can_hold_is_read_in_several() -> None:
@@ -86,6 +87,7 @@ def test_a_copy_is_equal(kind: pa.DataType) -> None:
     p = ll.Pipeline("copies")
     p.source("source", ll.sources.batches([batch])).apply("own", Own())
     made = ArrowPayloads(p.graph().nodes[OperatorName("own")]).made("set", batch, ())
+    assert made is not None
     assert made.payload.equals(batch)
     assert made.payload is not batch
 
@@ -134,6 +136,7 @@ def test_what_was_put_out_does_not_change_with_the_authors_memory(rows: int, dic
         column = pa.DictionaryArray.from_arrays(pa.array(range(rows), pa.int32()), column)
     batch = pa.record_batch({"v": column})
     made = reusing(batch.schema).made("set", batch, ())
+    assert made is not None
     memory[:] = -1
     assert made.payload["v"].to_pylist() == list(range(rows))
 
