@@ -55,6 +55,7 @@ from logline.graph.options import (
     SinkOptions,
     SourceOptions,
     WriterOptions,
+    not_honoured,
     resolve,
 )
 from logline.graph.probe import probe
@@ -353,9 +354,7 @@ class Pipeline:
     ) -> Stream:
         """Adds a custom operator, and returns its first output port. `inputs` connects streams to its input ports."""
         if by:
-            raise OptionError(
-                f"operator {name!r}: by= is not honoured yet: it splits events over replicas, and there is only one"
-            )
+            raise not_honoured(name, "writer" if targets else "operator", "by")
         _check_mapping(name, "inputs", inputs, '{"in": stream}')
         _check_mapping(name, "targets", targets or {}, '{"audit": sink}')
         resolved = resolve(name, "writer" if targets else "operator", options)

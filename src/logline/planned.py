@@ -19,10 +19,12 @@ from logline.errors import NotYet
 _READ = "write a Source, about twenty lines (docs/connectors.md), or read files with ll.sources.parquet, csv or json"
 _WRITE = "write a Sink (docs/connectors.md), or ll.sinks.call(fn, guarantee=...) with a function"
 
+ONE_INSTANCE = "there is one instance of each operator; concurrency= takes several input sets at once"
+
 PLANNED: Mapping[str, Mapping[str, str]] = {
     "Stream": {},
     "ll": {
-        "autoscale": "there is one instance of each operator; concurrency= takes several input sets at once",
+        "autoscale": ONE_INSTANCE,
     },
     "ll.sources": {
         **dict.fromkeys(("kafka", "nats", "redis", "delta", "http", "spark_stream"), _READ),
@@ -31,7 +33,11 @@ PLANNED: Mapping[str, Mapping[str, str]] = {
     "ll.sinks": dict.fromkeys(
         ("kafka", "nats", "redis", "delta", "http", "csv", "json", "spark_table", "console"), _WRITE
     ),
-    "Run": {"scale": "there is one instance of each operator; concurrency= takes several input sets at once"},
+    "Run": {"scale": ONE_INSTANCE},
+    "ctx": {
+        "http": "make the request in a function, and call that with ctx.call(fn, ...): the answer is logged",
+        "service": "call the function with ctx.call(fn, ...) each time: the answer is logged",
+    },
 }
 """By owner and name: what to do today."""
 
@@ -39,4 +45,9 @@ PLANNED: Mapping[str, Mapping[str, str]] = {
 def missing(owner: str, name: str, said: str) -> AttributeError:
     """The error for a name that is not there; `said` if it is not planned either."""
     today = PLANNED[owner].get(name)
-    return AttributeError(said) if today is None else NotYet(f"{owner}.{name} is planned and not there yet: {today}")
+    return AttributeError(said) if today is None else not_yet(f"{owner}.{name}", today)
+
+
+def not_yet(what: str, today: str) -> NotYet:
+    """The error for something that is planned."""
+    return NotYet(f"{what} is planned and not there yet: {today}")

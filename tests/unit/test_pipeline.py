@@ -290,7 +290,8 @@ def test_arguments_that_are_no_mapping() -> None:
 
 def test_by_is_not_honoured_yet() -> None:
     _, orders = sales()
-    assert "by= is not honoured yet" in refused(OptionError, orders.apply, "s", Split(), by=["item"])
+    said = refused(OptionError, orders.apply, "s", Split(), by=["item"])
+    assert "option by is planned and not honoured yet: it would split events over replicas" in said
 
 
 class Client(Split):

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from logline.cli.common import complain
-from logline.cli.control import restart, stop
+from logline.cli.control import restart, scale, stop
 from logline.cli.demo import demo
 from logline.cli.errors import errors
 from logline.cli.explain import explain
@@ -99,6 +99,7 @@ for command in (check, status, stop, restart, errors, show, lineage, explain, st
     app.command()(command)
 app.add_typer(log, name="log")
 app.command("replay", hidden=True)(rerun)  # its name before there was a policy of that name
+app.command(hidden=True)(scale)
 
 
 def main() -> None:

@@ -84,6 +84,17 @@ def restart(
     print(f"run {holder.run} was asked to restart {operator!r}")
 
 
+def scale(
+    log: LogUrl,
+    operator: Annotated[str, typer.Argument(metavar="OPERATOR")],
+    replicas: Annotated[str, typer.Argument(metavar="N")],
+) -> None:
+    """Planned: run several instances of an operator."""
+    from logline.planned import ONE_INSTANCE, not_yet
+
+    raise not_yet("logline scale", ONE_INSTANCE)
+
+
 def _holder(log: Log) -> Holder:
     from logline.errors import LogError
     from logline.store.address import shown

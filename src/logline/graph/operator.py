@@ -43,6 +43,7 @@ import pyarrow as pa
 
 from logline.graph.keys import Keys
 from logline.names import Called, InsetId, InstanceName, PortName, Ssn, event_name
+from logline.planned import PLANNED, missing
 
 if TYPE_CHECKING:
     from random import Random
@@ -307,6 +308,13 @@ class Context(ABC, Generic[S]):
     @abstractmethod
     def count(self, metric: str, n: int = 1) -> None:
         """Adds `n` to a counter of the operator; `Run.status` shows it."""
+
+    if not TYPE_CHECKING:  # a type checker and an editor see what there is
+
+        def __getattr__(self, name):
+            if name in PLANNED["ctx"]:
+                raise missing("ctx", name, "")
+            return object.__getattribute__(self, name)  # raises: a property's own error comes here too
 
 
 class Operator(Generic[A, S]):

@@ -10,7 +10,7 @@ no input sets, so nothing of it can be generated at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from difflib import get_close_matches
@@ -22,18 +22,18 @@ from logline.graph.eventual import Eventual, check_eventual
 from logline.graph.model import NodeOptions, OnError, Policy, Retry
 from logline.graph.operator import Duration
 from logline.names import NAME_RULE, OperatorName, may_name
+from logline.planned import ONE_INSTANCE
 
 Kind = Literal["source", "operator", "rows", "writer", "sink"]
 """What takes options: `rows` is map_rows or map_batches, `writer` an operator with targets."""
 Honoured = Literal["pessimistic", "eventual"]
 """The policies that are honoured yet."""
+PLANNED_POLICIES = (*(policy for policy in get_args(Policy) if policy not in get_args(Honoured)), "auto")
 
 
 class Options(TypedDict, total=False):
     """The options that everything takes that makes an operator."""
 
-    policy: Honoured
-    """How it survives a failure."""
     deterministic: bool
     """Whether the same input set always gives the same output set."""
     group: str
@@ -46,7 +46,14 @@ class Options(TypedDict, total=False):
     """Its name before a rename: it goes on with what the log holds under that one."""
 
 
-class SourceOptions(Options, total=False):
+class PessimisticOptions(TypedDict, total=False):
+    """The policy of what has no input sets that stay open: there is nothing to checkpoint."""
+
+    policy: Literal["pessimistic"]
+    """How it survives a failure."""
+
+
+class SourceOptions(Options, PessimisticOptions, total=False):
     """The options that a source takes, beside its `rows` and `within`."""
 
     time: str
@@ -73,11 +80,13 @@ class InputOptions(Options, total=False):
 class OperatorOptions(InputOptions, total=False):
     """The options that an operator with inputs takes."""
 
+    policy: Honoured
+    """How it survives a failure."""
     eventual: Eventual
     """With `policy="eventual"`: when open input sets have checkpoints."""
 
 
-class RowOptions(InputOptions, total=False):
+class RowOptions(InputOptions, PessimisticOptions, total=False):
     """The options that `map_rows` and `map_batches` take: they call a function, for a row or for a batch."""
 
     rate: str
@@ -93,7 +102,7 @@ class WriterOptions(OperatorOptions, total=False):
     """Accepts a target that may write twice after a crash. Only with targets."""
 
 
-class SinkOptions(Options, total=False):
+class SinkOptions(Options, PessimisticOptions, total=False):
     """The options that a sink takes."""
 
     accept: Literal["at_least_once"]
@@ -131,11 +140,13 @@ def resolve(name: str, kind: Kind, options: Mapping[str, Any]) -> NodeOptions:
     honoured = _HONOURED[kind]
     values: dict[str, Any] = {}
     for option, value in options.items():
-        if option not in honoured and option not in _NOT_YET:
-            raise _not_honoured(name, kind, option)
+        if option not in honoured and option != "replicas":
+            raise not_honoured(name, kind, option)
         try:
-            if option in _NOT_YET:
-                _NOT_YET[option](value)
+            if option == "policy":
+                values[option] = _policy(kind, value)
+            elif option == "replicas":
+                _replicas(value)
             else:
                 values[option] = _CHECKS[option](value)
         except OptionError as error:
@@ -147,9 +158,12 @@ def resolve(name: str, kind: Kind, options: Mapping[str, Any]) -> NodeOptions:
     return NodeOptions(**values)
 
 
-def _not_honoured(name: str, kind: Kind, option: str) -> OptionError:
+def not_honoured(name: str, kind: Kind, option: str) -> OptionError:
+    """The refusal of an option, with the reason and what to do."""
     if (why := _WHY_NOT.get((kind, option))) is not None:
         return OptionError(f"operator {name!r}: option {option} is refused: {why}")
+    if (today := _NOT_YET.get(option)) is not None:
+        return OptionError(f"operator {name!r}: option {option} is planned and not honoured yet: {today}")
     if option in ("rate", "timeout"):
         return OptionError(f"operator {name!r}: option {option} is not honoured here: use map_rows or map_batches")
     honoured = _HONOURED[kind]
@@ -158,14 +172,14 @@ def _not_honoured(name: str, kind: Kind, option: str) -> OptionError:
     return OptionError(f"operator {name!r}: there is no option {option!r}: {hint}")
 
 
-def _policy(value: Any) -> Any:
-    if value not in get_args(Policy):
-        raise OptionError(f"{value!r} is not a policy: take one of {', '.join(get_args(Policy))}")
-    if value not in get_args(Honoured):
-        raise OptionError(
-            f"the policy {value!r} is not honoured yet: leave it out, or take one of {', '.join(get_args(Honoured))}"
-        )
-    return value
+def _policy(kind: Kind, value: Any) -> Any:
+    if value in get_args(Honoured):
+        return value
+    honoured = [policy for policy in get_args(Honoured) if policy != "eventual" or (kind, policy) not in _WHY_NOT]
+    take = f"leave it out, or take {' or '.join(map(repr, honoured))}"
+    if value in PLANNED_POLICIES:
+        raise OptionError(f"the policy {value!r} is planned and not honoured yet: {take}")
+    raise OptionError(f"{value!r} is not a policy: {take}")
 
 
 def _flag(value: Any) -> bool:
@@ -181,8 +195,8 @@ def _count(value: Any) -> int:
 
 
 def _replicas(value: Any) -> None:
-    if _count(value) != 1:
-        raise OptionError("more than one replica is not honoured yet: leave it out")
+    if isinstance(value, str) or _count(value) != 1:  # "1..8" will be as many as it takes
+        raise OptionError(f"more than one is planned and not honoured yet: {ONE_INSTANCE}")
 
 
 def _group(value: Any) -> str:
@@ -260,8 +274,8 @@ def _idle(value: Any) -> timedelta:
     return span
 
 
+_WITH_POLICY = "leave it out; it belongs to the policy {!r}, which is planned too"
 _CHECKS = {
-    "policy": _policy,
     "eventual": check_eventual,
     "deterministic": _flag,
     "group": _group,
@@ -281,5 +295,20 @@ _CHECKS = {
     "lateness": duration,
     "idle": _idle,
 }
-_NOT_YET: Mapping[str, Callable[[Any], None]] = {"replicas": _replicas}
-"""Options to come. No kind lists them, so that no editor offers them; whoever knows of them is told."""
+_NOT_YET: Mapping[str, str] = {
+    "by": f"it would split events over replicas, but {ONE_INSTANCE}",
+    "groups": f"it would split keys over replicas, but {ONE_INSTANCE}",
+    "scale": ONE_INSTANCE,
+    "standby": "leave it out; a life that dies is begun anew, where its log ends",
+    "resources": "give cores and memory to the whole session, with ll.session(**conf)",
+    "on": "take Stream.sql for input sets that Spark jobs generate",
+    "spill": "leave it out; every event is in the log",
+    "payload": _WITH_POLICY.format("replay"),
+    "depth": _WITH_POLICY.format("causal"),
+    "on_orphan": _WITH_POLICY.format("causal"),
+    "epoch": _WITH_POLICY.format("aligned"),
+    "selective": _WITH_POLICY.format("aligned"),
+    "on_loss": _WITH_POLICY.format("ephemeral"),
+}
+"""Options to come, with what to do today. No kind lists them, so that no editor offers them; whoever knows of them is
+told. So is whoever asks for several `replicas`."""

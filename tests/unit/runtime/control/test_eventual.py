@@ -252,11 +252,11 @@ def test_what_is_known_beforehand_is_refused_when_it_is_defined(key: str, op: ty
 def test_a_stateless_operator_a_source_and_a_sink_have_no_checkpoints(key: str) -> None:
     tap = Pipeline("p").source("tap", Tap(key))
     with pytest.raises(OptionError, match="'tap': the policy 'eventual' is refused: a source has no input sets"):
-        Pipeline("p").source("tap", Tap(key), policy="eventual")
+        Pipeline("p").source("tap", Tap(key), policy="eventual")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="'s': the policy 'eventual' is refused: a sink takes each event by itself"):
-        tap.sink("s", Bucket(key), policy="eventual")
+        tap.sink("s", Bucket(key), policy="eventual")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="'m': the policy 'eventual' is refused: it takes each event by itself"):
-        tap.map_rows("m", lambda row, ctx: row, schema="id long", policy="eventual")
+        tap.map_rows("m", lambda row, ctx: row, schema="id long", policy="eventual")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=r"'f': the policy 'eventual' is refused: Filter defines no assign\(\)"):
         tap.filter("f", lambda batch: batch, policy="eventual")
 
