@@ -25,8 +25,8 @@ from logline.runtime.messages.notes import GROUP_STATUSES, GroupStatus, TaskLife
 from logline.runtime.messages.reports import LogLine
 from logline.runtime.messages.wire import NotAMessage, encode
 from logline.runtime.status import AT_WORK
-from logline.store.lmdb.environment import started
 from logline.store.postgres.host import host_id
+from logline.store.processes import started
 from logline.store.seam import Store
 
 SILENT = 3.0

@@ -24,7 +24,7 @@ from logline.runtime.hosts.parent import call_process, die_with_parent
 from logline.runtime.messages.commands import WATCHDOG_ORDERS, KillProcess
 from logline.spark.turns import place
 from logline.store.address import find_store
-from logline.store.lmdb.environment import started
+from logline.store.processes import started
 
 LOOK, LOOK_FAR = 0.2, 1.0
 """Seconds between two looks for orders: on this host, and over a network. No bell: a watchdog that is killed would

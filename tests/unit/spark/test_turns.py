@@ -13,9 +13,9 @@ from logline.runtime.messages.reports import LogLine
 from logline.runtime.messages.wire import encode
 from logline.runtime.status import Phase
 from logline.spark.turns import SILENT, Turn, is_alive, last_status, place, take_turn
-from logline.store.lmdb.environment import started
 from logline.store.memory import MemoryStore
 from logline.store.postgres.host import host_id
+from logline.store.processes import started
 
 ELSEWHERE = "another host"
 

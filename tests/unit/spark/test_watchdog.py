@@ -15,8 +15,8 @@ from logline.runtime.messages.commands import KillProcess
 from logline.runtime.messages.wire import encode
 from logline.spark.turns import place
 from logline.spark.watchdog import _obey, orders_box
-from logline.store.lmdb.environment import started
 from logline.store.lmdb.folder import LmdbStore
+from logline.store.processes import started
 
 TASK = """
 import subprocess, sys

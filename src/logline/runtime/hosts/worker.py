@@ -25,7 +25,7 @@ from logline.runtime.messages.notes import GroupStatus
 from logline.runtime.messages.reports import End, Failed, LogLine, Over, Report, Started, StatusReport
 from logline.runtime.messages.wire import NotAMessage, encode
 from logline.store import faults
-from logline.store.lmdb import environment
+from logline.store.processes import as_worker_process
 from logline.store.seam import Store
 
 HEARTBEAT = 0.5
@@ -162,6 +162,7 @@ def _keep_memory() -> None:
         tune(_M_TRIM_THRESHOLD, MEMORY)
 
 
+@as_worker_process()
 def work(
     group: str,
     instances: bytes,
@@ -184,7 +185,6 @@ def work(
     before = sys.getswitchinterval(), logger.level, gc.get_threshold()
     forward = _Forward(say)
     over = threading.Event()
-    environment.worker_process = True
     faults.arm(armed, life)
     sys.setswitchinterval(SWITCH)
     # An event makes a few dozen small objects and no cycles: looking for those after every 700 objects costs
@@ -221,7 +221,6 @@ def work(
         return end_of(engine)
     finally:
         logger.removeHandler(forward)
-        environment.worker_process = False
         sys.setswitchinterval(before[0])
         logger.setLevel(before[1])
         gc.set_threshold(*before[2])

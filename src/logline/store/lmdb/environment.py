@@ -26,6 +26,7 @@ import lmdb
 from logline.errors import LogError
 from logline.store.descriptors import disown, own
 from logline.store.lmdb.files import NO_ROOM, LogFull
+from logline.store.processes import is_worker_process, started
 
 _NO_ROOM = tuple(os.strerror(code) for code in (*NO_ROOM, errno.EIO))
 """How LMDB says that a write did not go through; a short write is an input/output error to it."""
@@ -129,7 +130,7 @@ class Environment:
     def own(self) -> None:
         """A worker process that writes a journal holds its lock file. One that still does when another claims the
         journal is killed first: stopped inside a transaction it would block every writer for good (R10)."""
-        if not worker_process:
+        if not is_worker_process():
             return
         with self._owning:
             self._owners += 1
@@ -163,18 +164,6 @@ class Environment:
         self._let_go()
         self.closed = True
         self._env.close()
-
-
-worker_process = False
-"""Set by worker processes, which exist for nothing else and may be killed; a user's own process never is."""
-
-
-def started(pid: int) -> str:
-    """When a process began, in the kernel's ticks; with the pid it names one process for good."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
 
 
 def _kill_holder(file: int) -> None:

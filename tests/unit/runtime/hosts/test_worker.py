@@ -18,13 +18,13 @@ from logline.runtime.hosts.worker import _Forward, work
 from logline.runtime.lives.instances import instances_of
 from logline.runtime.messages.reports import LogLine, Over, Report, Started
 from logline.store.address import open_store
-from logline.store.lmdb import environment
+from logline.store.processes import is_worker_process
 
 
 def settings() -> tuple[object, ...]:
     """What a life changes of its process."""
     logger = logging.getLogger("logline")
-    known = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count(), environment.worker_process
+    known = sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count(), is_worker_process()
     return (*known, logger.level, tuple(logger.handlers), frozenset(t.name for t in threading.enumerate()))
 
 
