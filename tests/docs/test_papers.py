@@ -9,9 +9,10 @@ from typing import get_args
 
 import pytest
 
+import logline as ll
 from logline.errors import OptionError
 from logline.graph.model import Policy
-from logline.graph.options import Honoured, resolve
+from logline.graph.options import Honoured, RowOptions, SourceOptions, WriterOptions, resolve
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
@@ -77,6 +78,36 @@ def test_mutants_that_are_named_exist() -> None:
     named = set(re.findall(r"`(R\d\d-[\w-]+)`", PAGE))
     assert len(named) > 15
     assert named - there == set()
+
+
+def existing() -> set[str]:
+    """What a reader can use today, by its name: examples, policies, options, what streams and runs can do."""
+    examples = {path.name.partition(".")[0] for path in (ROOT / "examples").iterdir()}
+    options = set(WriterOptions.__optional_keys__ | RowOptions.__optional_keys__ | SourceOptions.__optional_keys__)
+    public = {name for owner in (ll.Stream, ll.Run, ll.Log, ll.Pipeline) for name in vars(owner)}
+    found = {name.lower() for name in examples | options | public | set(get_args(Honoured)) if name[0] != "_"}
+    return found - COMMON_WORDS
+
+
+COMMON_WORDS = {"forward", "lineage", "log", "operator", "state", "time"}
+"""Names that papers use for something else."""
+
+
+def test_what_is_planned_is_not_there() -> None:
+    tables = re.findall(r"^\| (.+) \| planned \|(.*)\|$", PAGE, re.MULTILINE)
+    assert len(tables) > 20
+    there = existing()
+    named = {part: there.intersection(re.findall(r"\w+", part.lower())) for part, _ in tables}
+    assert {part: names for part, names in named.items() if names} == {}
+    policies = {policy for _, where in tables for policy in re.findall(r'policy="(\w+)"', where)}
+    assert policies.isdisjoint(get_args(Honoured)) and policies
+
+
+def test_no_page_says_that_one_policy_is_the_only_one() -> None:
+    pages = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
+    said = r'only policy|only `?"?pessimistic"?`? is honoured'
+    assert len(get_args(Honoured)) > 1
+    assert [name for name, text in pages.items() if re.search(said, text)] == []
 
 
 @pytest.mark.parametrize("policy", get_args(Policy))
