@@ -9,6 +9,9 @@ A patch is applied to a throwaway copy of the tree. The checks go from the faste
 a check that hangs has failed too. At the end the checks that caught something run once on the unbroken tree: one
 that fails there as well has caught nothing. Exit code 1 if a mutant survives or a patch does not apply.
 
+A slip is wrong code that runs. A patch whose code can't be imported, or asks for a name that is not there any more,
+is broken: any test would fail, so none has caught it.
+
 A patch begins with a line `# R5: what is broken -> what comes of it`, or with one of `LAYERS` instead of a rule: the
 simulator does not see what is around the engine, which has tests of its own. Hunks are small (one line of context),
 so that they survive changes nearby; one that no longer applies is to be made anew, not dropped.
@@ -33,6 +36,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TREE = ("src", "tests", "pyproject.toml")
+HANGS = "hangs for"
 
 
 @dataclass(frozen=True)
@@ -142,12 +146,12 @@ class Verdict:
 
     patch: Path
     check: Check | None
-    """The one that caught it; None if none did, or if there was nothing to run."""
+    """The one that caught it; None if none did, if there was nothing to run, or if the patch is broken."""
     text: str
 
     @property
     def caught(self) -> bool:
-        return self.check is not None and self.check.name != "import"
+        return self.check is not None
 
 
 def headline(patch: Path) -> tuple[str, str]:
@@ -187,14 +191,17 @@ def judge(tree: Path, patch: Path | None, checks: tuple[Check, ...] | None = Non
             if applied.returncode:
                 return Verdict(patch, None, f"does not apply: {applied.stderr.strip().splitlines()[0]}")
         for check in checks if checks is not None else checks_for(patch) if patch is not None else CHECKS:
-            failed = _failure(check, copy)
-            if failed is not None:
-                return Verdict(patch or HERE, check, failed)
+            output = _failure(check, copy)
+            if output is None:
+                continue
+            if patch is not None and (why := broken(check, output, copy)) is not None:
+                return Verdict(patch, None, f"the patch is broken: {why}")
+            return Verdict(patch or HERE, check, _explain(check, output))
     return Verdict(patch or HERE, None, "survived")
 
 
 def _failure(check: Check, copy: Path) -> str | None:
-    """How the check fails on this copy, None if it passes."""
+    """What the check prints when it fails on this copy, None if it passes."""
     env = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}
     child = subprocess.Popen(
         [sys.executable, *check.arguments],
@@ -211,11 +218,40 @@ def _failure(check: Check, copy: Path) -> str | None:
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, 9)  # and what it started
         child.communicate()
-        return f"{check.name}: hangs for {patience:.0f} s"
-    return None if child.returncode == 0 else _explain(check, output)
+        return f"{HANGS} {patience:.0f} s"
+    return None if child.returncode == 0 else output
+
+
+def broken(check: Check, output: str, copy: Path) -> str | None:
+    """Why the failure shows nothing but a patch that no longer fits its code, if that is so."""
+    if check.name == "import":
+        return _last_line(output)
+    # What pytest shows of the failure itself; what a test expects or logs is no reason.
+    lines = re.findall(r"^E\s+(.*)", output, re.MULTILINE) if check.name == "tests" else output.splitlines()
+    for line in lines:
+        if re.search(r"\b(?:NameError|UnboundLocalError|ImportError|ModuleNotFoundError|SyntaxError): ", line):
+            return line.strip()
+        missing = re.search(r"\bAttributeError: .*?'([\w.]+)'(?: object)? has no attribute", line)
+        if missing is not None and _is_ours(missing[1], copy):
+            return line.strip()
+    return None
+
+
+def _is_ours(name: str, copy: Path) -> bool:
+    """Whether this is a class or a module of the tree. That None lacks something may be what a slip does."""
+    if name.partition(".")[0] in {path.stem for path in (copy / "src").iterdir()}:
+        return True
+    pattern = re.compile(rf"^\s*class {re.escape(name)}\b", re.MULTILINE)
+    return any(pattern.search(path.read_text(encoding="utf-8")) for path in (copy / "src").rglob("*.py"))
+
+
+def _last_line(output: str) -> str:
+    return output.strip().splitlines()[-1][:120] if output.strip() else "failed"
 
 
 def _explain(check: Check, output: str) -> str:
+    if output.startswith(HANGS):
+        return f"{check.name}: {output}"
     if check.name == "tests":
         found = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", output, re.MULTILINE)
         if found is not None:
@@ -230,7 +266,7 @@ def _explain(check: Check, output: str) -> str:
         missing = re.search(r"^never killed at.*", output, re.MULTILINE)
         if missing is not None:
             return f"simulator: {missing[0]}"
-    return f"{check.name}: {output.strip().splitlines()[-1][:120] if output.strip() else 'failed'}"
+    return f"{check.name}: {_last_line(output)}"
 
 
 def table(verdicts: list[Verdict], *, markdown: bool) -> str:
