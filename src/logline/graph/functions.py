@@ -20,7 +20,7 @@ def check_takes(fn: object, what: str, *arguments: str) -> None:
     if not callable(fn):
         raise OptionError(f"{what} takes a function of ({', '.join(arguments)}), not {a_kind(fn)}")
     try:
-        signature = inspect.signature(fn, follow_wrapped=False)  # a wrapper takes what it takes
+        signature = inspect.signature(fn, follow_wrapped=False)  # the wrapper is called, not what it wraps
     except (TypeError, ValueError):
         return
     try:

@@ -77,7 +77,7 @@ class Chosen(NamedTuple):
 def consistent(edges: Sequence[Edge], available: Mapping[str, Sequence[Checkpoint]]) -> dict[str, Chosen]:
     """The greatest frontiers that fit together. Every instance can also go back to its beginning."""
     solver = _Solver(edges, available)
-    solver.settle(solver.chains)
+    solver.lower_until_all_fit(solver.chains)
     return solver.chosen
 
 
@@ -104,7 +104,7 @@ class Monitor:
     def __init__(self, edges: Sequence[Edge], orders: Mapping[str, Order]) -> None:
         begun = {name: [Checkpoint(order.nothing)] for name, order in orders.items()}
         self._solver = _Solver(edges, begun)
-        self._solver.settle(self._solver.chains)
+        self._solver.lower_until_all_fit(self._solver.chains)
 
     @property
     def low_watermarks(self) -> Mapping[str, Frontier]:
@@ -116,7 +116,7 @@ class Monitor:
         solver = self._solver
         before = dict(solver.chosen)
         solver.add(name, checkpoint)
-        solver.settle(solver.may_rise(name))
+        solver.lower_until_all_fit(solver.may_rise(name))
         return {
             other: solver.chosen[other].frontier
             for other in solver.touched
@@ -152,7 +152,7 @@ class _Solver:
                     self.add(name, checkpoint)
         self.chosen = {name: self._greatest(name) for name in self.chains}
         self.touched: list[str] = []
-        """Those that the last `settle` looked at, in order."""
+        """Those that the last `lower_until_all_fit` looked at, in order."""
 
     def _order_of(self, name: str, checkpoints: Sequence[Checkpoint]) -> Order:
         if checkpoints:
@@ -189,7 +189,7 @@ class _Solver:
         yield from (edge.receiver for edge in self._from[name])
         yield from (edge.sender for edge in self._into[name])
 
-    def settle(self, names: Iterable[str]) -> None:
+    def lower_until_all_fit(self, names: Iterable[str]) -> None:
         """Lowers these from their greatest, and with them whoever does not fit any more, until all do."""
         self.touched = list(names)
         for name in self.touched:

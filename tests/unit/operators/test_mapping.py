@@ -123,7 +123,7 @@ def test_the_sink_writes_each_event_and_has_no_outputs():
     assert [(w.to, w.data) for w in harness.writes] == [("out", BATCH)]
 
 
-def test_a_wrapper_takes_what_it_takes():
+def test_the_signature_of_a_wrapper_counts_and_not_that_of_what_it_wraps():
     def with_factor(fn):
         @functools.wraps(fn)
         def wrapped(batch):
