@@ -1,6 +1,7 @@
 """Checks on the tree that no other tool makes; part of `make lint`.
 
-- A source file is about one thing: at most 600 lines.
+- A source file, or a file of tests, is about one thing: at most 600 lines.
+- A docstring of the source says something: it has four words at least.
 - An `__init__.py` re-exports and does nothing else.
 - No file names the host of a package registry or the address of a package index: where packages come
   from is the concern of whoever installs them, and the lock file pins them by hash.
@@ -17,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_LINES = 600
+MIN_WORDS = 4
 INIT_NAMES = {"__all__", "__version__"}
 
 # Written in parts, or this file would be the first to break its own rule.
@@ -60,6 +62,15 @@ def too_long(text: str) -> Iterator[tuple[int, str]]:
         yield MAX_LINES + 1, f"{lines} lines, at most {MAX_LINES}: split it by what it is about"
 
 
+def says_little(text: str) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            said = ast.get_docstring(node)
+            if said is not None and len(said.split()) < MIN_WORDS:
+                line = node.body[0].lineno
+                yield line, f"a docstring of under {MIN_WORDS} words, {said!r}: say who does what, or leave it out"
+
+
 def more_than_exports(text: str) -> Iterator[tuple[int, str]]:
     for index, node in enumerate(ast.parse(text).body):
         match node:
@@ -88,6 +99,8 @@ def problems(path: Path) -> Iterator[tuple[int, str]]:
     yield from registry_addresses(text)
     if path.suffix == ".py":
         if path.is_relative_to(ROOT / "src"):
+            yield from says_little(text)
+        if path.is_relative_to(ROOT / "src") or path.is_relative_to(ROOT / "tests"):
             yield from too_long(text)
         if path.name == "__init__.py":
             yield from more_than_exports(text)

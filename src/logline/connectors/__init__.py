@@ -1,4 +1,4 @@
-"""Sources and sinks."""
+"""Sources and sinks that come with Logline."""
 
 from logline.connectors import sinks, sources
 

@@ -56,7 +56,7 @@ class Cursor:
         return logged
 
     def order(self, direction: str = "asc") -> str:
-        """For ORDER BY."""
+        """What follows ORDER BY in a query: the columns of the cursor, each with the direction."""
         return ", ".join(f"{name} {direction}" for name in self._columns)
 
     @property

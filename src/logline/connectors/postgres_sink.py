@@ -86,7 +86,7 @@ class PostgresSink(TableSink):
         return dataset_of(self._dsn, self._schema, self._name)
 
     def open(self, scope: str) -> None:
-        """Connects."""
+        """Connects to the server. The table is looked at with the first write."""
         with self._lock, self._explained():
             self._scope = scope
             self._connection()

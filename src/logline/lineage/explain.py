@@ -38,7 +38,7 @@ Asked = Mapping[int, Level]
 
 
 def explain(view: LogView, port: str, where: str, source: str | None) -> pa.Table:
-    """Answers `Log.explain`."""
+    """Why rows of the sources that fit `where` are not on a port: the table that `Log.explain` returns."""
     target = _target(view, port)
     towards = ports_towards(view, *target)
     following = _Following(view, target, towards, where)

@@ -36,7 +36,7 @@ class RowsByKey(NamedTuple):
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, by: Sequence[str]) -> RowsByKey:
-        """By these columns."""
+        """Numbers the rows of a batch by the values of these columns."""
         numbers, values, found = None, [], []
         for name in by:
             column = _plain(batch.column(name))

@@ -28,7 +28,7 @@ Finish = Callable[[Sequence[pa.Array]], pa.Array]
 
 
 class Spec(NamedTuple):
-    """One aggregate."""
+    """How one aggregate of a window is computed: its column, the parts that are kept, and what is made of them."""
 
     column: str
     said: str

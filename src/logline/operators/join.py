@@ -41,7 +41,7 @@ class Held:
     right: Gathered | None = None
 
     def with_rows(self, side: Side, batch: Batch) -> Held:
-        """Also these rows."""
+        """The event state after rows of one side have come."""
         if not batch.num_rows:
             return self
         if side == LEFT:

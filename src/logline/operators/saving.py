@@ -52,7 +52,7 @@ def read_table(data: bytes) -> pa.Table:
 
 
 def types_to_bytes(types: dict[str, pa.DataType]) -> bytes:
-    """Types by name."""
+    """The types of columns as bytes, for a checkpoint."""
     return pa.schema(list(types.items())).serialize().to_pybytes()  # type: ignore[no-any-return]
 
 

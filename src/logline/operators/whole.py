@@ -23,7 +23,7 @@ ALL = "all"
 
 
 class Running(NamedTuple):
-    """The event state."""
+    """The event state: how many events came, and the parts of the aggregates."""
 
     events: int
     parts: Any

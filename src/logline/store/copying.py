@@ -37,7 +37,7 @@ Told = Callable[[InstanceName, int, int], None]
 
 
 class Copied(NamedTuple):
-    """What was copied."""
+    """How much of a log was copied."""
 
     journals: int
     events: int

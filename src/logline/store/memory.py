@@ -311,7 +311,7 @@ class MemoryStore:
         return self._mark
 
     def set_mark(self, mark: Mark | None) -> None:
-        """Replaces it."""
+        """Replaces what the log is besides itself; None takes it away."""
         self._mark = mark
 
     def restore(self, instance: InstanceName, rows: Iterable[Row], events: Iterable[Lying]) -> None:

@@ -25,7 +25,7 @@ def specs_of(record: GraphRecord) -> list[InstanceSpec]:
 
 
 def spec_of(record: GraphRecord, expansion: Expansion, name: InstanceName) -> InstanceSpec:
-    """One of them."""
+    """One instance of a recorded graph, as far as reopening has to know it."""
     known = record.operators[expansion.operator_of(name)]
     return InstanceSpec(
         name,
@@ -36,7 +36,7 @@ def spec_of(record: GraphRecord, expansion: Expansion, name: InstanceName) -> In
 
 
 def in_order(specs: Sequence[InstanceSpec]) -> list[InstanceSpec]:
-    """Senders before receivers."""
+    """The same instances, senders before their receivers."""
     found: dict[InstanceName, InstanceSpec] = {}
     rest = list(specs)
     while rest:

@@ -69,7 +69,7 @@ def waiting_clock() -> Monotonic:
 
 
 def both_clocks() -> Moment:
-    """This moment."""
+    """The time by both clocks: the one to wait by, and the one on the wall."""
     return Moment(waiting_clock(), wall_clock())
 
 

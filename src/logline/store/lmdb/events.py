@@ -36,7 +36,7 @@ def event_key(port: PortName, ssn: int) -> bytes:
 
 
 def sealed_runs(packed: Sequence[Packed]) -> list[Item]:
-    """Runs as rows."""
+    """Runs of events as keys and values of LMDB, with their checksums."""
     return [
         rows.sealed(
             event_key(port, run.first),

@@ -370,7 +370,7 @@ class LmdbStore:
         return read_mark(self.folder)
 
     def set_mark(self, mark: Mark | None) -> None:
-        """Replaces it."""
+        """Replaces what the log is besides itself; None takes it away."""
         self._identity.check()
         write_mark(self.folder, mark)
 

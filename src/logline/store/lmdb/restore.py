@@ -32,7 +32,7 @@ def read_mark(folder: Path) -> Mark | None:
 
 
 def write_mark(folder: Path, mark: Mark | None) -> None:
-    """Replaces it."""
+    """Replaces what the log in that folder says of itself; None takes it away."""
     if mark is None:
         (folder / MARK).unlink(missing_ok=True)
     else:

@@ -176,7 +176,7 @@ class PgLog:
         return self._commits.run(read_mark)
 
     def set_mark(self, mark: Mark | None) -> None:
-        """Replaces it."""
+        """Replaces what the log is besides itself; None takes it away."""
         self._commits.run(partial(write_mark, mark=mark))
 
     def put_status(self, name: str, status: bytes) -> None:

@@ -81,7 +81,7 @@ class Column(NamedTuple):
 
 
 class Shape:
-    """A table's columns."""
+    """The columns that a table of the log has in PostgreSQL, and how its rows are read and written."""
 
     def __init__(self, table: Table[Any]) -> None:
         self.name = f"raw_{table.name}"

@@ -126,7 +126,7 @@ class HostBells:
             )
 
     def close(self) -> None:
-        """Ends all listening."""
+        """Ends all listening, and gives the place on this host back."""
         with self._lock:
             self._stop()
         self._bells.close()

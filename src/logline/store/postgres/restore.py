@@ -35,7 +35,7 @@ def read_mark(connection: Connection[Any]) -> Mark | None:
 
 
 def write_mark(connection: Connection[Any], mark: Mark | None) -> None:
-    """Replaces it."""
+    """Replaces what the log says of itself; None takes it away."""
     text = None if mark is None else msgspec.json.encode(mark).decode()
     connection.execute("update about set mark = %s", (text,))
 

@@ -107,11 +107,11 @@ class PgRows:
         raise TypeError("a reader changes nothing")
 
     def delete(self, table: Table[Any], key: Key) -> None:
-        """Never."""
+        """Never: a reader changes nothing."""
         raise TypeError("a reader changes nothing")
 
     def delete_range(self, table: Table[Any], prefix: Key = (), below: int | None = None) -> None:
-        """Never."""
+        """Never: a reader changes nothing."""
         raise TypeError("a reader changes nothing")
 
 

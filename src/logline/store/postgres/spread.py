@@ -86,7 +86,7 @@ class SpreadStore(PgLog):
             part._rest()
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Closes the connections to all servers."""
         for part in self._parts:
             part.close()
 

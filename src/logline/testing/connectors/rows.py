@@ -73,7 +73,7 @@ class Rows:
         return [tuple(_frozen(value) for value in row) for row in zip(*columns, strict=True)]
 
     def shown(self, row: Row) -> str:
-        """For messages."""
+        """A row as messages show it, with the names of its columns."""
         return str(dict(zip(self.schema.names, row, strict=True)))
 
     def key_of(self, row: Row) -> Row:
