@@ -229,11 +229,11 @@ class Aggregates:
         row = nulls(schema)
         # Each column by itself, so that the message can name it.
         for name in self.by:
-            with _told(f"group by column {name!r}", schema):
+            with _told(f"group by column {name!r}", schema, name):
                 Groups.number([comparable(row[name])], 1)
                 row.select([name]).sort_by(name)  # groups come out sorted
         for one in self.agg.values():
-            with _told(f"compute the {one.said} of column {one.column!r}", schema):
+            with _told(f"compute the {one.said} of column {one.column!r}", schema, one.column):
                 only = Aggregates([], {"of": one})
                 only.final(only.merge([only.partial(row)] * 2).slice(0, 0))
         # Without rows: an author's function need not be asked.
@@ -266,8 +266,12 @@ class Aggregates:
 
 
 @contextmanager
-def _told(what: str, schema: pa.Schema) -> Iterator[None]:
+def _told(what: str, schema: pa.Schema, column: str) -> Iterator[None]:
     try:
         yield
     except pa.ArrowException as error:
-        raise SchemaError(f"can't {what}: {error}: the input has {columns_of(schema)}") from error
+        kind, advice = schema.field(column).type if column in schema.names else None, ""
+        if isinstance(kind, pa.DictionaryType):
+            cast = f"with_columns(..., {column}=pc.field({column!r}).cast({str(kind.value_type)!r}))"
+            advice = f"; it has a dictionary: cast it before, with {cast}"
+        raise SchemaError(f"can't {what}: {error}: the input has {columns_of(schema)}{advice}") from error

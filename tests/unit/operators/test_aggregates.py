@@ -163,7 +163,8 @@ def test_what_is_wrong_is_said_at_definition():
         ([], ("k", "sum"), "can't compute the sum of column 'k'"),
         ([], ("k", "mean"), "can't compute the mean of column 'k'"),
         (["l"], ("v", "sum"), "can't group by column 'l'"),
-        (["d"], ("v", "sum"), "can't group by column 'd'"),
+        (["d"], ("v", "sum"), r"can't group by column 'd'.*cast it before.*d=pc.field\('d'\).cast\('string'\)"),
+        ([], ("d", "max"), r"can't compute the max of column 'd'.*cast it before"),
     ],
 )
 def test_columns_that_will_not_do(by, agg, message):
