@@ -215,4 +215,4 @@ class Passing:
             gave = by.answered(answer for known in sets for answer in receiver.reader.answers(known.serial))
             if row not in gave:
                 return say.row_dropped(receiver, self.event, "row")
-        return say.filtered(receiver, self.event, self._made, question.where, self._level)
+        return say.filtered(receiver, self.channel.port, self.event, self._made, question.where, self._level)

@@ -40,6 +40,10 @@ Ready = Literal[
     "IntervalJoin",
     "WindowJoin",
     "WholeJoin",
+    "Lookup",
+    "StreamLookup",
+    "Dedup",
+    "Top",
     "",
 ]
 LATE = PortName("late")
@@ -49,6 +53,8 @@ _PASS: Collection[Ready] = ("Filter", "Union", "Split", "CheckRows", "SinkOperat
 _TIMED: Collection[Ready] = ("TumblingAggregate", "SlidingAggregate", "SessionAggregate")
 _GROUP: Collection[Ready] = (*_TIMED, "BlockAggregate", "WholeAggregate")
 """A row is part of one of theirs, whatever the columns tell."""
+_BY_COLUMNS: Collection[Ready] = ("Lookup", "StreamLookup", "Dedup", "Top")
+"""Their column dependencies tell all; they are known so that the reason can be said."""
 _SPAN = re.compile(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d)(?:\.(\d+))?")
 _PAIRS = "select i.row as a, o.row as b from i join o on {on}"
 
@@ -59,7 +65,7 @@ Pairs = Mapping[int, Collection[int]]
 def ready_made(operator: OperatorRecord) -> Ready:
     """The kind of a ready-made operator; empty for another one, and for all of an older log."""
     name = operator.type.rpartition(".")[2]
-    known = name in (*_PASS, *_GROUP, *JOINS, "MapRows") and operator.type.startswith(_MODULES)
+    known = name in (*_PASS, *_GROUP, *_BY_COLUMNS, *JOINS, "MapRows") and operator.type.startswith(_MODULES)
     return cast(Ready, name) if known else ""
 
 

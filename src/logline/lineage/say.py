@@ -13,6 +13,8 @@ from logline.lineage.verdicts import Level, Verdict
 from logline.lineage.view import Event, LogView, Port, name_of, port_text
 from logline.names import Called, PortName, Ssn
 
+TABLE = PortName("table")
+"""The input port of a lookup for the stream that is its table."""
 Target = tuple[Called, PortName | None]
 """The port that is asked about; of a sink, which has none, the operator."""
 _GAVE_NOTHING: dict[Ready, str] = {
@@ -22,7 +24,12 @@ _GAVE_NOTHING: dict[Ready, str] = {
     "IntervalJoin": "it was joined with nothing: no row of the other side has its keys and is near enough in time",
     "WindowJoin": "it was joined with nothing: no row of the other side has its keys in its window",
     "WholeJoin": "it was joined with nothing: no row of the other side has its keys",
+    "Lookup": 'it was looked up in vain: the table had no row with its keys; how="left" keeps such rows',
+    "StreamLookup": 'it was looked up in vain: no row with its keys was in the table yet; how="left" keeps such rows',
+    "Dedup": "an earlier row had its key, and this dedup passes on the first one",
+    "Top": "when it came, there were enough rows of its key that are better",
 }
+_OF_THE_TABLE = "it is a row of the table: later rows are looked up in it, and nothing comes of it alone"
 
 
 def target_text(target: Target) -> str:
@@ -146,14 +153,18 @@ def elsewhere(receiver: Receiver, out: Event, target: Target, level: Level) -> V
     return Verdict("elsewhere", receiver.instance, detail, name_of(out), level=level)
 
 
-def filtered(receiver: Receiver, event: Event, made: Sequence[Event], where: str, level: Level) -> Verdict:
-    """Nothing came of it."""
+def filtered(
+    receiver: Receiver, port: PortName, event: Event, made: Sequence[Event], where: str, level: Level
+) -> Verdict:
+    """Nothing came of it, which came in on this port."""
     names = ", ".join(map(name_of, made[:3])) + (f" and {len(made) - 3} more" if len(made) > 3 else "")
     if level == "event" and made:
         detail = (
             f"{receiver.instance!r} made {names} of {name_of(event)}, and no row there has {where}. The log does not "
             f"tell what came of each row: declare depends= on {receiver.instance!r} to know"
         )
+    elif level == "row" and ready_made(receiver.operator) == "StreamLookup" and port == TABLE:
+        detail = _OF_THE_TABLE
     elif level == "row" and ready_made(receiver.operator) in _GAVE_NOTHING:
         detail = _GAVE_NOTHING[ready_made(receiver.operator)]
     elif made:
