@@ -13,16 +13,18 @@ from logline.engine import codec
 from logline.engine.events import Output, Position
 from logline.engine.image import Image
 from logline.engine.sets import Member, digest_members
-from logline.names import ERRORS, InstanceName, PortName, Serial, Ssn, event_name
+from logline.names import ERRORS, InstanceName, PortName, Serial, Ssn
 from logline.runtime.lives.instances import Instance
 from logline.store.memory import MemoryStore
+from logline.testing.sim.names_seen import NamesSeen
 from logline.testing.sim.outside import Violation
 
 
 class CheckpointChecks:
     """Watches the checkpoints of one simulated run."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, names: NamesSeen) -> None:
+        self._names = names
         self._store = store
         self._members: dict[tuple[InstanceName, Serial], list[Member]] = {}
         """Of sets that are not done."""
@@ -68,11 +70,9 @@ class CheckpointChecks:
         if saved is None:
             return
         channels = {c.name: c for c in (*instance.spec.inputs, *instance.spec.closed)}
-        came = [(channels[member.channel], member.ssn) for member in covered]
-        want = [event_name(by.called or by.sender, by.out, ssn) for by, ssn in came]
         got = [name for name, _ in codec.decode(saved.state)]
-        if got != want:
-            raise Violation(f"CHECKPOINT {name} set {serial} is of {got}, and covers {want}")
+        if not self._names.are(got, covered, channels):
+            raise Violation(f"CHECKPOINT {name} set {serial} is of {got}, and covers {covered}")
         if digest_members(covered) != saved.digest:
             raise Violation(f"CHECKPOINT {name} set {serial} has another digest than its members")
         for member in covered:

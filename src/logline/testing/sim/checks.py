@@ -33,7 +33,6 @@ from logline.names import (
     Serial,
     Ssn,
     TargetName,
-    event_name,
     sender_of,
 )
 from logline.runtime.lives.instances import Instance
@@ -44,6 +43,7 @@ from logline.testing.sim.keyed import KeyedLists
 from logline.testing.sim.lineage_checks import LineageChecks
 from logline.testing.sim.looks import Looks
 from logline.testing.sim.merging import Merging, check_merging
+from logline.testing.sim.names_seen import NamesSeen
 from logline.testing.sim.operators import Mirror, Windows
 from logline.testing.sim.outside import PaidService, Violation
 from logline.testing.sim.time_checks import TimeChecks
@@ -67,7 +67,9 @@ class Checks:
     ) -> None:
         self._looks = Looks(store)
         self.lineage = LineageChecks(instances, store, clock, self._looks)
-        self.checkpoints = CheckpointChecks(store)
+        self._names = NamesSeen()
+        self._names.note(instances)
+        self.checkpoints = CheckpointChecks(store, self._names)
         self.instances = instances
         self.store = store
         self.service = service
@@ -90,6 +92,7 @@ class Checks:
         """The pipeline has changed."""
         self._former |= {name: one for name, one in self.instances.items() if name not in instances}
         self.instances = instances
+        self._names.note(instances)
         self.lineage.evolved(instances)
         self.time.promised = False
 
@@ -145,10 +148,8 @@ class Checks:
             if life.spec.stateless:
                 continue
             got = [name for name, _ in known.acc or ()]
-            came = [(life.phases.channels[member.channel], member.ssn) for member in members]
-            want = [event_name(by.called or by.sender, by.out, ssn) for by, ssn in came]
-            if got != want:
-                raise Violation(f"HALF-BUILT {life.spec.name} set {known.name()!r}: {got}, members {want}")
+            if not self._names.are(got, members, life.phases.channels):
+                raise Violation(f"HALF-BUILT {life.spec.name} set {known.name()!r}: {got}, members {members}")
 
     def _members(self, life: Life, serial: Serial) -> list[Member]:
         assert life.phases is not None
