@@ -135,13 +135,13 @@ class EventClock:
             return True
         return self.idle is not None and now - self.active.get(channel, now) >= self.idle
 
-    def next_silence(self, now: Monotonic) -> Monotonic | None:
-        """When a channel will have been silent for `idle`."""
+    def next_silence(self, now: Monotonic, among: Iterable[ChannelName] | None = None) -> Monotonic | None:
+        """When a channel will have been silent for `idle`; one of these, or any."""
         if self.idle is None:
             return None
         waits = [
             Monotonic(self.active.get(c, now) + self.idle)
-            for c in self.greatest
+            for c in (self.greatest if among is None else among)
             if c not in self.ended and not self._silent(c, now)
         ]
         return min(waits, default=None)

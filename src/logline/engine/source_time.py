@@ -82,4 +82,4 @@ class SourceTime:
             step.clock[IDLE] = int(rests)
         self._port.passes(time, rests=rests)
         self._port.seal(waits=False)
-        return clock.next_silence(now)
+        return clock.next_silence(now, silent)

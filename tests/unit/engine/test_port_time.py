@@ -12,9 +12,10 @@ from logline.engine.outbox import Outbox
 from logline.engine.port_time import PortTime
 from logline.engine.results import Produced
 from logline.engine.sets import Member
+from logline.engine.source_time import SourceTime
 from logline.engine.spec import InstanceSpec, Limits
 from logline.engine.step import Step
-from logline.names import ChannelName, InsetId, InstanceName, PortName, Serial, Ssn
+from logline.names import ChannelName, InsetId, InstanceName, PartitionName, PortName, Serial, Ssn
 
 OUT, OTHER = PortName("out"), PortName("other")
 A, B = ChannelName("a.out>w.in"), ChannelName("b.out>w.in")
@@ -212,3 +213,15 @@ def test_a_port_that_is_no_longer_idle_says_so_also_if_nobody_knows_the_time() -
     clock.told(A, {"idle": True}, NOW, mark=True)
     clock.told(A, {"idle": False}, NOW, mark=True)
     assert not clock.rests(NOW)
+
+
+def test_a_source_waits_for_the_silence_of_those_alone_that_it_reads() -> None:
+    """A partition that has caught up is not read in this run: nothing about it changes by waiting."""
+    names = (PartitionName("a"), PartitionName("b"))
+    spec = InstanceSpec(InstanceName("s"), partitions=names, timed_out=frozenset({OUT}), idle=100)
+    time = SourceTime(spec, PortTime((OUT,)))
+    for name in names:
+        time.read(name, 5, NOW)
+    assert time.advance([], [], Step(), Monotonic(70)) is None
+    assert time.advance([], names[:1], Step(), Monotonic(70)) == 170
+    assert time.advance([], names[:1], Step(), Monotonic(170)) is None  # it is silent, and nobody waits for it
