@@ -25,6 +25,10 @@ pipeline 'sales'
     store: store
   slots:
     3 for a process per group, at least 1
+  policies:
+    orders: pessimistic: goes on where its log ends
+    large: pessimistic: comes back to its last commit
+    store: pessimistic: comes back to its last commit
   warnings: none
 """
 
@@ -45,6 +49,7 @@ from logline.graph.authored import place_of
 from logline.graph.connector import Sink, Source
 from logline.graph.drawing import draw_svg, draw_text
 from logline.graph.durations import keep as read_keep
+from logline.graph.ephemeral import logged
 from logline.graph.event_time import declared_time
 from logline.graph.functions import check_takes
 from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node, NodeOptions, Scope
@@ -316,6 +321,12 @@ class Pipeline:
         """The graph as it is now; for tools and tests."""
         return Graph(self.name, dict(self._nodes), tuple(self._connections), tuple(self._scopes), script=self._script)
 
+    def _runs(self) -> Graph:
+        """The graph of what runs and is logged; raises what is wrong with it."""
+        graph = self.graph()
+        validate(graph)
+        return logged(graph)
+
     # ---- building -------------------------------------------------------------------------------------
 
     def source(
@@ -477,8 +488,7 @@ class Pipeline:
         """Says whether the pipeline can run, with which guarantees, which operators share a process (in the slots of
         the active Spark session, if there is one), and what changed against `log`: what a run would accept or
         refuse, if it made the operators `fresh` anew. Moves no data."""
-        graph = self.graph()
-        validate(graph)
+        graph = self._runs()
         slots, spare = _room(graph)
         found = None if log is None else changes(graph, log, [OperatorName(name) for name in fresh])
         return report(graph, found, slots, spare)
@@ -491,7 +501,7 @@ class Pipeline:
         """
         from logline.runtime.log.rerun import rerun
 
-        return rerun(open_log(log).store, self.graph(), event, ask=ask)
+        return rerun(open_log(log).store, logged(self.graph()), event, ask=ask)
 
     # ---- running --------------------------------------------------------------------------------------
 
@@ -509,8 +519,7 @@ class Pipeline:
           Without it, the environment variable OPENLINEAGE_URL counts, if it is set.
         """
         checked = check_settings(log, settings)
-        graph = self.graph()
-        validate(graph)
+        graph = self._runs()
         loading.refuse_start(self)
         if checked.engine == "spark":
             from logline.spark.session import check_pyspark

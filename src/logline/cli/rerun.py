@@ -85,14 +85,16 @@ def rerun(
 
 def _named(script: str) -> tuple[str, Graph]:
     from logline.cli.load import load_pipeline
+    from logline.graph.ephemeral import logged
 
-    return script, load_pipeline(script).graph()
+    return script, logged(load_pipeline(script).graph())
 
 
 def _recorded(store: Store) -> tuple[str, Graph]:
     """The pipeline in the file that the log knows."""
     from logline.cli.load import load_recorded
     from logline.errors import LogError
+    from logline.graph.ephemeral import logged
 
     meta = store.meta()
     script = None if meta is None else meta.graph.script
@@ -100,7 +102,7 @@ def _recorded(store: Store) -> tuple[str, Graph]:
     if script is None:
         raise LogError(f"the log does not know the file of its pipeline, made in a notebook or alike: {how}")
     try:
-        return script, load_recorded(script).graph()
+        return script, logged(load_recorded(script).graph())
     except typer.BadParameter as error:
         raise LogError(f"the log says that its pipeline is in {script}, but {error.message}: {how}") from None
 

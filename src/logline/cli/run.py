@@ -94,9 +94,10 @@ def run(
         "openlineage": openlineage,
         "fresh": anew,
     }
+    from logline.graph.ephemeral import logged
     from logline.runtime.control.launch import has_finished
 
-    if master is not None and not has_finished(pipeline.graph(), url, until):
+    if master is not None and not has_finished(logged(pipeline.graph()), url, until):
         from logline.spark.session import session
 
         settings["spark"] = session(pipeline.name, master=master)

@@ -68,7 +68,7 @@ def _json(found: LogStatus) -> str:
 
 
 def _text(found: LogStatus) -> str:
-    from logline.runtime.status import remarks
+    from logline.runtime.status import all_remarks
 
     head = ["operator", "in", "out", "lag", "open sets", "in flight", "written", "pending", "restarts", "errors"]
     rows = [
@@ -79,7 +79,7 @@ def _text(found: LogStatus) -> str:
         head.append("process")
         for row, o in zip(rows, found.operators.values(), strict=True):
             row.append(f"{o.pid} on {o.host}" if o.pid else "")
-    return "\n".join([_headline(found), aligned(head, rows), *remarks(found.operators)])
+    return "\n".join([_headline(found), aligned(head, rows), *all_remarks(found.operators, found.ephemeral)])
 
 
 def _headline(found: LogStatus) -> str:
@@ -107,7 +107,7 @@ def _watch_live(look: Callable[[], LogStatus]) -> None:
 
     def drawn(found: LogStatus) -> Table:
         now = time.monotonic()
-        plain = Status(found.phase, found.operators, found.error)  # type: ignore[arg-type]
+        plain = Status(found.phase, found.operators, found.error, ephemeral=found.ephemeral)  # type: ignore[arg-type]
         return table(found.pipeline, plain, rates.note(plain, now), now - began)
 
     found = look()

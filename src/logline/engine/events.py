@@ -17,10 +17,11 @@ from typing import Any, Literal, NamedTuple
 from logline.engine.sets import Member
 from logline.names import PortName, Serial, Ssn
 
-Kind = Literal["event", "end", "reopened", "watermark"]
+Kind = Literal["event", "end", "reopened", "watermark", "nothing"]
 """What an output is: data, or a mark: the end of the stream (R11), that the end is taken back (R11'), or that event
-time has moved and nothing else (R30)."""
-KINDS: tuple[Kind, ...] = ("event", "end", "reopened", "watermark")
+time has moved and nothing else (R30). `nothing` is what a receiver sees of an event of which an ephemeral operator on
+the way made nothing (R24): it is taken, and no set has it. No log holds such an output."""
+KINDS: tuple[Kind, ...] = ("event", "end", "reopened", "watermark", "nothing")
 """A store may write a kind as its place in here; kinds are only ever added, at the end."""
 
 Headers = Mapping[str, str | int | float | bool | bytes | None]

@@ -127,7 +127,7 @@ class Inbox:
                 channel.nbytes -= last.nbytes
                 if last.kind != "event":
                     self.marked = True
-                    marks += last.kind != "watermark"
+                    marks += last.kind in ("end", "reopened")
                 run.append((name, last))
             if last is not None:
                 channel.position = positions[name] = Position(last.ssn, last.total, marks)

@@ -27,7 +27,7 @@ def dependencies(graph: Graph, node: Node) -> list[Dependency]:
 
 
 def _inputs(graph: Graph, node: Node) -> Mapping[str, pa.Schema]:
-    return {c.port: graph.nodes[c.sender].outputs[c.out] for c in graph.into(node.name)}
+    return {c.port: graph.schema_of(c) for c in graph.into(node.name)}
 
 
 def check_depends(graph: Graph, node: Node) -> None:

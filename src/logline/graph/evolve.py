@@ -9,14 +9,22 @@ as it was until that is done, or make the operator anew (`fresh`), with all that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
 from logline.graph.model import Wire
-from logline.graph.record import Column, GraphRecord, OperatorRecord, ReadRecord, ids_in
+from logline.graph.record import (
+    Column,
+    GraphRecord,
+    OperatorRecord,
+    ReadRecord,
+    RiderRecord,
+    ids_in,
+    riders_of,
+)
 from logline.graph.rewiring import Beginning, Flow, plan, some, wires_of
 from logline.names import OperatorId, OperatorName, PortName, TargetName, generation_of
 
@@ -69,11 +77,39 @@ def compare(old: GraphRecord, new: GraphRecord, contents: LogContents | None = N
     changes.refused.extend(rewiring.refused)
     changes.beginnings.extend(rewiring.beginnings)
     changes.closed.extend(rewiring.closed)
+    _compare_riders(old, new, contents, changes)
     if _scopes(old) != _scopes(new):
         changes.accepted.append("the lineage scopes changed: events so far were captured under the old ones")
     changes.accepted.sort()
     changes.refused.sort()
     return changes
+
+
+def _compare_riders(old: GraphRecord, new: GraphRecord, contents: LogContents | None, changes: Changes) -> None:
+    """Ephemeral operators on connections that stay. A member of an open set is read again after a crash, and what
+    comes of it must be what came of it when it joined (R5, R24)."""
+    before, after, names = riders_of(old), riders_of(new), {id_: name for name, id_ in ids_in(new).items()}
+    for wire in wires_of(new):
+        was, now = before.get(wire, ()), after.get(wire, ())
+        if was == now or wire not in wires_of(old):
+            continue
+        receiver = names[wire.receiver]
+        what = (
+            f"what {receiver!r} takes of {names[wire.sender]}.{wire.out} came by {_way(was)} and now by {_way(now)}"
+        )
+        sets = ["(unknown)"] if contents is None else contents.sets_with(wire)
+        if sets:
+            remedy = _CLOSE.format(name=receiver)
+            changes.refused.append(
+                f"{what}: events of input sets that are not done would be read as something else: {some(sets)}; "
+                f"{remedy}"
+            )
+        else:
+            changes.accepted.append(f"{what}: no input set is open that has taken anything of it")
+
+
+def _way(riders: Sequence[RiderRecord]) -> str:
+    return " and ".join(f"{one.operator!r} (version {one.version})" for one in riders) or "nothing in between"
 
 
 def _by_id(record: GraphRecord) -> dict[OperatorId, tuple[OperatorName, OperatorRecord]]:

@@ -128,6 +128,13 @@ class Connection(NamedTuple):
         return f"{self.sender}.{self.out}>{self.receiver}.{self.port}"
 
 
+class Rider(NamedTuple):
+    """An ephemeral operator on a connection: what comes of each event goes on by this output port of it (R24)."""
+
+    node: Node
+    port: PortName
+
+
 class Wire(NamedTuple):
     """A connection by the ids of its operators, which a rename does not change."""
 
@@ -168,10 +175,19 @@ class Graph:
     """Connections of the log that are gone. Open sets and lineage may still need what was taken by them."""
     script: str | None = None
     """FILE[:NAME]: where the pipeline is made, if that is a file (`graph.authored.place_of`)."""
+    through: Mapping[Connection, tuple[Rider, ...]] = field(default_factory=dict)
+    """The ephemeral operators on a connection, in the order of the stream (`graph.ephemeral`)."""
 
     def id_of(self, operator: OperatorName) -> OperatorId:
         """The operator's id in the log: it keys the journal, the targets and `ctx.id`, whatever its name is (R14)."""
         return self.ids.get(operator) or operator_id(operator, 1)
+
+    def schema_of(self, connection: Connection) -> pa.Schema:
+        """The schema of what comes by a connection."""
+        riders = self.through.get(connection)
+        if riders:
+            return riders[-1].node.outputs[riders[-1].port]
+        return self.nodes[connection.sender].outputs[connection.out]
 
     def into(self, receiver: OperatorName) -> Iterator[Connection]:
         """The connections into an operator, in the order of definition."""

@@ -26,7 +26,7 @@ from logline.planned import ONE_INSTANCE
 
 Kind = Literal["source", "operator", "rows", "writer", "sink"]
 """What takes options: `rows` is map_rows or map_batches, `writer` an operator with targets."""
-Honoured = Literal["pessimistic", "eventual"]
+Honoured = Literal["pessimistic", "eventual", "ephemeral"]
 """The policies that are honoured yet."""
 PLANNED_POLICIES = (*(policy for policy in get_args(Policy) if policy not in get_args(Honoured)), "auto")
 
@@ -86,9 +86,11 @@ class OperatorOptions(InputOptions, total=False):
     """With `policy="eventual"`: when open input sets have checkpoints."""
 
 
-class RowOptions(InputOptions, PessimisticOptions, total=False):
+class RowOptions(InputOptions, total=False):
     """The options that `map_rows` and `map_batches` take: they call a function, for a row or for a batch."""
 
+    policy: Literal["pessimistic", "ephemeral"]
+    """How it survives a failure."""
     rate: str
     """At most so many calls: "600/min"."""
     timeout: Duration
@@ -130,6 +132,8 @@ _WHY_NOT = {
     ("source", "eventual"): "a source has no input sets, so nothing of them can be in a checkpoint",
     ("sink", "eventual"): "a sink takes each event by itself, and has no input sets that stay open",
     ("rows", "eventual"): "it takes each event by itself, and has no input sets that stay open",
+    ("source", "ephemeral"): "what it has read is logged, so that it is read once; the operators behind it can be it",
+    ("sink", "ephemeral"): "a write is logged before it is made; the operators before it can be it",
     ("operator", "accept"): "it has no target",
     ("rows", "accept"): "it has no target",
 }
@@ -151,8 +155,9 @@ def resolve(name: str, kind: Kind, options: Mapping[str, Any]) -> NodeOptions:
                 values[option] = _CHECKS[option](value)
         except OptionError as error:
             raise OptionError(f"operator {name!r}: option {option}: {error}") from None
-    if values.get("policy") == "eventual" and (why := _WHY_NOT.get((kind, "eventual"))) is not None:
-        raise OptionError(f"operator {name!r}: the policy 'eventual' is refused: {why}; leave it out")
+    policy = values.get("policy", "pessimistic")
+    if (why := _WHY_NOT.get((kind, policy))) is not None:
+        raise OptionError(f"operator {name!r}: the policy {policy!r} is refused: {why}; leave it out")
     if "eventual" in values and values.get("policy") != "eventual":
         raise OptionError(f"operator {name!r}: option eventual: it says when to checkpoint: add policy='eventual'")
     return NodeOptions(**values)
@@ -175,7 +180,7 @@ def not_honoured(name: str, kind: Kind, option: str) -> OptionError:
 def _policy(kind: Kind, value: Any) -> Any:
     if value in get_args(Honoured):
         return value
-    honoured = [policy for policy in get_args(Honoured) if policy != "eventual" or (kind, policy) not in _WHY_NOT]
+    honoured = [policy for policy in get_args(Honoured) if (kind, policy) not in _WHY_NOT]
     take = f"leave it out, or take {' or '.join(map(repr, honoured))}"
     if value in PLANNED_POLICIES:
         raise OptionError(f"the policy {value!r} is planned and not honoured yet: {take}")

@@ -28,7 +28,7 @@ from logline.graph.connector import Guarantee, Sink, Source
 from logline.graph.dependencies import dependencies
 from logline.graph.digest import code_digest
 from logline.graph.instances import expand
-from logline.graph.model import Connection, Graph, Node, NodeKind, NodeOptions, Policy, Scope, Wire
+from logline.graph.model import Connection, Graph, Node, NodeKind, NodeOptions, Policy, Rider, Scope, Wire
 from logline.graph.operator import Dependency, is_stateless
 from logline.graph.secrets import refers_to_secret
 from logline.graph.states import state_fields
@@ -111,6 +111,14 @@ class OperatorRecord(msgspec.Struct, frozen=True):
         return self.read is not None and not self.read.replayable and not self.read.destructive
 
 
+class RiderRecord(NamedTuple):
+    """An ephemeral operator on a connection (R24)."""
+
+    operator: OperatorName
+    port: PortName
+    version: str
+
+
 class ScopeRecord(msgspec.Struct, frozen=True):
     """A lineage scope; see `graph.model.Scope`."""
 
@@ -150,6 +158,8 @@ class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
     scopes: tuple[ScopeRecord, ...]
     schemas: Mapping[OperatorName, Mapping[PortName, str]] = {}
     """The exact schema of each port in Arrow's own form, in base 64: a type's text can't be read back."""
+    through: tuple[tuple[Connection, tuple[RiderRecord, ...]], ...] = ()
+    """The connections that have ephemeral operators on them, and which."""
 
     # What a run adds.
     actions: Mapping[OperatorName, Mapping[PartitionName, str]] = {}
@@ -186,7 +196,15 @@ def record_of(graph: Graph) -> GraphRecord:
             name: {port: base64.b64encode(schema.serialize()).decode() for port, schema in node.outputs.items()}
             for name, node in graph.nodes.items()
         },
+        through=tuple(
+            (c, tuple(RiderRecord(one.node.name, one.port, _version(one.node)) for one in way))
+            for c, way in graph.through.items()
+        ),
     )
+
+
+def _version(node: Node) -> str:
+    return node.options.version or code_digest(node.op if node.op is not None else node.source)
 
 
 def _operator(graph: Graph, node: Node) -> OperatorRecord:
@@ -200,7 +218,7 @@ def _operator(graph: Graph, node: Node) -> OperatorRecord:
         },
         targets={target: sink.guarantee for target, sink in node.targets.items()},
         policy=node.options.policy,
-        version=node.options.version or code_digest(op if op is not None else source),
+        version=_version(node),
         stateless=op is None or is_stateless(op),
         state=None if op is None or op.State is None else state_fields(op.State),
         keyed=None if op is None or op.Keyed is None else state_fields(op.Keyed),
@@ -246,7 +264,10 @@ def graph_of(record: GraphRecord) -> Graph:
     scopes = tuple(
         Scope(s.start, s.target, None if s.keep is None else timedelta(seconds=s.keep), s.size) for s in record.scopes
     )
-    return Graph(record.pipeline, nodes, record.connections, scopes, ids_in(record), record.closed)
+    through = {
+        c: tuple(Rider(Node(one.operator, None, None, (), {}), one.port) for one in way) for c, way in record.through
+    }
+    return Graph(record.pipeline, nodes, record.connections, scopes, ids_in(record), record.closed, through=through)
 
 
 def whole_record(record: GraphRecord) -> GraphRecord:
@@ -286,6 +307,12 @@ def _in_order(names: Iterable[OperatorName], connections: Collection[Connection]
         ready = [name for name in rest if not any(c.receiver == name and c.sender in rest for c in connections)]
         yield from ready or rest
         rest = [name for name in rest if name not in ready] if ready else []
+
+
+def riders_of(record: GraphRecord) -> dict[Wire, tuple[RiderRecord, ...]]:
+    """The ephemeral operators on each connection that has some."""
+    ids = ids_in(record)
+    return {Wire(ids[c.sender], c.out, ids[c.receiver], c.port): way for c, way in record.through}
 
 
 def ids_in(record: GraphRecord) -> dict[OperatorName, OperatorId]:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 
+from logline.graph.ephemeral import rides
 from logline.graph.event_time import where_from
 from logline.graph.evolve import Changes
 from logline.graph.groups import Grouping, group
-from logline.graph.model import Graph
+from logline.graph.model import Graph, Node
+from logline.graph.operator import is_stateless
 from logline.graph.sample import ancestors
 from logline.names import ERRORS, OperatorName
 
@@ -30,6 +32,8 @@ class Report:
     """Operator -> where its event time comes from; without those that have none."""
     slots: str = ""
     """How many processes it wants at once, and how many there is room for."""
+    policies: Mapping[str, str] = field(default_factory=dict)
+    """Operator -> how it survives a failure, and what that takes back."""
 
     @property
     def can_resume(self) -> bool:
@@ -42,6 +46,7 @@ class Report:
             "guarantees": [f"{target}: {_MEANING.get(g, g)}" for target, g in self.guarantees.items()],
             "groups": [f"{group}: {', '.join(members)}" for group, members in self.groups.items()],
             "slots": [self.slots] if self.slots else [],
+            "policies": [f"{name}: {text}" for name, text in self.policies.items()],
             "warnings": list(self.warnings),
         }
         if self.event_time:
@@ -91,7 +96,32 @@ def report(graph: Graph, changes: Changes | None = None, slots: int | None = Non
         changes,
         where_from(graph),
         _slots(graph, grouping, slots, spare),
+        policies_of(graph),
     )
+
+
+def policies_of(graph: Graph) -> Mapping[str, str]:
+    """For people: how each operator survives a failure. Of a graph that `graph.ephemeral.logged` made."""
+    found = {str(name): _policy(node) for name, node in graph.nodes.items()}
+    for name, where in rides(graph).items():
+        found[name] = f"ephemeral: logs nothing, runs in {', '.join(where)} and is applied again with them"
+    return found
+
+
+def _policy(node: Node) -> str:
+    if node.source is not None:
+        text = (
+            "goes on where its log ends"
+            if node.source.replayable
+            else "what it has read is staged before it is shown"
+        )
+        return f"{node.options.policy}: {text}"
+    text = "comes back to its last commit"
+    if node.options.policy == "eventual":
+        text += ", and its open sets to their checkpoints"
+    elif node.op is not None and not is_stateless(node.op):
+        text += ", and takes the members of its open sets in again"
+    return f"{node.options.policy}: {text}"
 
 
 def _slots(graph: Graph, grouping: Grouping, there: int | None, spare: int) -> str:

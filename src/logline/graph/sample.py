@@ -41,7 +41,8 @@ def ancestors(graph: Graph, operator: OperatorName) -> set[OperatorName]:
 
 def _harmless(node: Node, items: int, rows: int) -> Node:
     source = None if node.source is None else Sample(node.source.sample(rows), items, rows)
-    return replace(node, source=source, targets={target: Nowhere() for target in node.targets})
+    options = replace(node.options, policy="pessimistic")  # an ephemeral one has nothing to look at
+    return replace(node, source=source, targets={target: Nowhere() for target in node.targets}, options=options)
 
 
 class Sample(Source):

@@ -27,6 +27,7 @@ from logline.errors import (
 from logline.graph.connector import Guarantee, Sink
 from logline.graph.dependencies import check_depends
 from logline.graph.durations import duration
+from logline.graph.ephemeral import check_ephemeral, check_riding
 from logline.graph.event_states import check_event_state
 from logline.graph.lineage_paths import enabled_ports
 from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node
@@ -143,6 +144,7 @@ def _meaning(graph: Graph) -> Iterator[LoglineError]:
     yield from _shared(graph)
     for node in graph.nodes.values():
         yield from _node(graph, node)
+    yield from check_riding(graph)
     yield from _caught(enabled_ports, graph)
 
 
@@ -213,6 +215,8 @@ def _operator(graph: Graph, node: Node) -> Iterator[LoglineError]:
     yield from _keyed(node, op)
     if node.options.policy == "eventual":
         yield from _eventual(node.name, op)
+    if node.options.policy == "ephemeral":
+        yield from check_ephemeral(graph, node)
     yield from _caught(check_shippable, node.name, op)
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from logline.engine.sets import Member, own_id
@@ -58,10 +59,14 @@ class Receiver:
 
     view: LogView
     instance: Called
+    opaque: bool = False
+    """Whether the rows that it takes are not those that its sender logged: what it does with a row is not known."""
 
     def __post_init__(self) -> None:
         self.reader: Reader = self.view.reader(self.instance)
         self.operator = self.view.operator(self.instance)
+        if self.opaque:
+            self.operator = msgspec.structs.replace(self.operator, type="", depends=(), parameters=None)
         self.enabled = sorted(self.view.ports_enabled(self.instance).outputs - {ERRORS})
         # The image before anything that is done: a set that is finished in between is in both, and done.
         self.image = self.reader.image()

@@ -91,7 +91,7 @@ class _Following:
         self._verdicts: list[dict[Verdict, None]] = []
         self._at: dict[Event, dict[int, Asked]] = {}
         self._todo: list[tuple[tuple[int, bool, int], Event]] = []
-        self._receivers: dict[Called, Receiver] = {}
+        self._receivers: dict[tuple[Called, bool], Receiver] = {}
         self._db: Any = None
 
     def begin(self, port: Port) -> int:
@@ -155,7 +155,7 @@ class _Following:
         return receiver == self._target[0] or any((receiver, out) in self._towards for out in outputs)
 
     def _through(self, channel: Channel, event: Event, rows: Mapping[int, Asked]) -> None:
-        receiver = self._receiver(self._view.receiver(channel))
+        receiver = self._receiver(self._view.receiver(channel), opaque=channel.name in self._view.changed)
         question = Question(self._target, self._towards, self._where, self._meets, self._db)
         passing = Passing(question, receiver, channel, event, rows_of(self._view, event), rows.keys())
         for outcome in passing.outcomes():
@@ -167,9 +167,11 @@ class _Following:
             else:
                 self._end(asked, outcome.verdict)
 
-    def _receiver(self, instance: Called) -> Receiver:
-        found = self._receivers.get(instance)
-        return found if found is not None else self._receivers.setdefault(instance, Receiver(self._view, instance))
+    def _receiver(self, instance: Called, *, opaque: bool = False) -> Receiver:
+        found = self._receivers.get((instance, opaque))
+        if found is None:
+            found = self._receivers[instance, opaque] = Receiver(self._view, instance, opaque)
+        return found
 
     def _meets(self, table: pa.Table, port: Port) -> Collection[int] | None:
         try:

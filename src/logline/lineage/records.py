@@ -101,7 +101,15 @@ def _depends(
     """The column dependencies that tell which records of one event agree with those of the other."""
     if ERRORS in (link.event[1], link.of[1]):
         return []  # an error holds rows, and its own columns tell nothing of them
+    if link_is_changed(view, link):
+        return []  # its columns are not those that the operator took
     return applying(view.operator(link.operator).depends, port, inputs, outputs)
+
+
+def link_is_changed(view: LogView, link: Link) -> bool:
+    """Whether ephemeral operators were on the way from the one event to the operator that made the other."""
+    sent = {link.event[:2], link.of[:2]}
+    return any(c.name in view.changed and view.sender(c.name) in sent for c in view.inputs(link.operator))
 
 
 def applying(known: Iterable[Dependency], port: PortName, inputs: pa.Schema, outputs: pa.Schema) -> list[Dependency]:

@@ -113,6 +113,8 @@ class Status:
     error: str = ""
     ui: str = ""
     """Where Spark shows the run: the address of its UI. Empty with other engines, or if the session has no UI."""
+    ephemeral: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Operators that log nothing, and in which operators they run."""
 
     @property
     def open_errors(self) -> int:
@@ -146,7 +148,7 @@ class Status:
         >>> Status("draining", {"store": OperatorStatus(waits="2 writes to 'out' are not done")}).remarks
         ["store waits: 2 writes to 'out' are not done"]
         """
-        return remarks(self.operators)
+        return all_remarks(self.operators, self.ephemeral)
 
     def table(self) -> pa.Table:
         """The numbers as a table, one row per operator."""
@@ -171,8 +173,17 @@ class Status:
         return "\n".join([*lines, *self.remarks])
 
 
-def remarks(operators: Mapping[str, OperatorStatus]) -> list[str]:
-    """What a table of these operators does not say; see `Status.remarks`."""
+def all_remarks(operators: Mapping[str, OperatorStatus], ephemeral: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """What a table of these operators does not say; see `Status.remarks`.
+
+    >>> all_remarks({}, {"parse": ("hourly",)})
+    ['parse is ephemeral: it runs in hourly']
+    """
+    rides = [f"{name} is ephemeral: it runs in {', '.join(where)}" for name, where in ephemeral.items()]
+    return rides + _remarks(operators)
+
+
+def _remarks(operators: Mapping[str, OperatorStatus]) -> list[str]:
     found = [f"{name}: {one.progress} answered" for name, one in operators.items() if one.progress]
     for name, one in operators.items():
         if len(one.targets) > 1:

@@ -23,6 +23,7 @@ from logline.connectors.sinks import Collect, collect
 from logline.engine.codec import micros
 from logline.errors import BadName
 from logline.graph.connector import Source
+from logline.graph.ephemeral import logged
 from logline.graph.operator import Tabular
 from logline.graph.schemas import to_batches
 from logline.graph.validate import validate
@@ -76,6 +77,7 @@ def run(p: Pipeline, inputs: Mapping[str, Sequence[Tabular | CRASH]]) -> dict[st
     """
     graph = p.graph()
     validate(graph)
+    graph = logged(graph)
     sources = [name for name, node in graph.nodes.items() if node.source is not None]
     for name in (*inputs, *sources):
         if name not in inputs or name not in sources:

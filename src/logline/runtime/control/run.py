@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from logline.errors import BadName, LogError, LogGone, OptionError, PipelineFailed, TakenOver, reason_of
 from logline.graph.durations import duration
+from logline.graph.ephemeral import rides
 from logline.graph.model import Graph
 from logline.graph.operator import Duration, Tabular
 from logline.lineage.openlineage.settings import OpenLineage
@@ -173,7 +174,7 @@ class Run:
         whose log is gone: how it was at its end."""
         if self._engine is not None:
             try:
-                status = self._engine.status()
+                status = replace(self._engine.status(), ephemeral=rides(self._graph))
                 return replace(status, error=str(self._taken_over)) if self._taken_over is not None else status
             except LogError:
                 if self._last is None:
@@ -181,7 +182,7 @@ class Run:
                 return self._last
         store = self.log.store
         operators = {str(p.called): logged_status(store, p.spec, OperatorStatus()) for p in self._instances.values()}
-        return Status("finished", operators)
+        return Status("finished", operators, ephemeral=rides(self._graph))
 
     # ---- commands -------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import inspect
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Sequence
 from types import GeneratorType
 from typing import Any, NoReturn, Protocol, cast
 
@@ -78,8 +78,10 @@ class Generation:
         retry_on: tuple[type[BaseException], ...],
         suspects: Suspects | None = None,
         raised: Callable[[BaseException], None] = lambda error: None,
+        changed: Collection[ChannelName] = (),
     ) -> None:
-        """`raised` hears of what user code raises."""
+        """`raised` hears of what user code raises. `changed`: channels whose events are not as their senders logged
+        them."""
         self.op = op
         self.phases = phases
         self.services = services
@@ -93,6 +95,7 @@ class Generation:
         passing = {str(target): write_port(target) for target in spec.targets} if spec.stateless else {}
         self._passing = {target: port for target, port in passing.items() if port not in spec.keep}
         """Targets whose writes may pass an event on as it is. One that stays in the log has to be there itself."""
+        self._changed = changed
 
     def begin(self, job: do.Job, gate: Gate) -> tuple[Task, Any]:
         """Calls `generate`; nothing of a generator runs yet."""
@@ -122,7 +125,12 @@ class Generation:
 
     def _of_one(self, came: Output, member: Member, made: Made, calls: SetCalls | None = None) -> Produced | None:
         """What a set of one event made. A write of the very batch that came is known by its event."""
-        if type(made) is Write and made.data is came.payload and (port := self._passing.get(made.to)) is not None:
+        if (
+            type(made) is Write
+            and made.data is came.payload
+            and (port := self._passing.get(made.to)) is not None
+            and member.channel not in self._changed
+        ):
             return Produced(port, came.payload, came.rows, came.nbytes, member)
         return self.payloads.made(own_id(member), made, (member,), calls)
 

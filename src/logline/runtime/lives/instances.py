@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -41,6 +41,7 @@ from logline.names import (
 )
 from logline.runtime.lives.inherited import Inherits
 from logline.runtime.lives.payloads import ArrowPayloads, Payloads
+from logline.runtime.lives.riding import Ride
 from logline.store.seam import Store
 
 _MICRO = timedelta(microseconds=1)
@@ -73,6 +74,8 @@ class Instance:
     """Events that one read brings at most; fewer if they are large."""
     inherits: Inherits | None = None
     """Whose answers it takes over; None if it is of the first generation."""
+    riders: Mapping[ChannelName, tuple[Ride, ...]] = field(default_factory=dict)
+    """The ephemeral operators on the way of each channel (R24)."""
 
 
 def instances_of(
@@ -83,8 +86,9 @@ def instances_of(
     until_now: bool = False,
     closes: bool = False,
     collect: bool = True,
+    payloads: Callable[[Node], Payloads] = ArrowPayloads,
 ) -> dict[InstanceName, Instance]:
-    """Every instance of the graph."""
+    """Every instance of the graph. `payloads`: how the payloads of a node are made."""
     lineage, retained, expansion, timed = enabled_ports(graph), kept_ports(graph), expand(graph), timed_ports(graph)
     senders = expansion.instances
     found: dict[InstanceName, Instance] = {}
@@ -121,7 +125,14 @@ def instances_of(
             until_now=until_now,
             closes=closes,
         )
-        found[spec.name] = _with_code(node, spec, instance.called)
+        riders = {
+            channel.name: tuple(Ride(rider.node, rider.port, payloads(rider.node)) for rider in way)
+            for c, way in graph.through.items()
+            if c.receiver == node.name
+            for channel in expansion.channels_of(c)
+            if channel.receiver == instance.name
+        }
+        found[spec.name] = replace(_with_code(node, spec, instance.called, payloads(node)), riders=riders)
     return found
 
 
@@ -169,7 +180,7 @@ def _targets(wanted: Eventual | None) -> Targets:
     return Targets(wanted.events, wanted.records, float(wanted.budget), micros(duration(wanted.every)))
 
 
-def _with_code(node: Node, spec: InstanceSpec, name: Called) -> Instance:
+def _with_code(node: Node, spec: InstanceSpec, name: Called, payloads: Payloads) -> Instance:
     retry = node.options.retry
     if retry is not None:
         wanted = RetrySpec(retry.attempts, micros(duration(retry.wait)), retry.factor)
@@ -177,7 +188,7 @@ def _with_code(node: Node, spec: InstanceSpec, name: Called) -> Instance:
     instance = Instance(
         node.name,
         spec,
-        ArrowPayloads(node),
+        payloads,
         name,
         retry_on=retry.on if retry is not None else (),
         rows=node.options.rows,

@@ -32,7 +32,7 @@ from logline.errors import DefinitionError, PermanentError, SchemaError
 from logline.graph.connector import Sink
 from logline.graph.key_states import KeyCodec
 from logline.graph.states import check_logged, encode_state, read_state
-from logline.names import PartitionName, Serial, TargetName
+from logline.names import ChannelName, PartitionName, Serial, TargetName
 from logline.recovery.machines import machine_for
 from logline.runtime.lives.gates import Key
 from logline.runtime.lives.generation import (
@@ -45,8 +45,9 @@ from logline.runtime.lives.generation import (
 )
 from logline.runtime.lives.inherited import InheritedAnswers
 from logline.runtime.lives.instances import Instance
-from logline.runtime.lives.log_life import LogLife
+from logline.runtime.lives.log_life import EventChannel, LogLife
 from logline.runtime.lives.reading import END, Gathering, Reading
+from logline.runtime.lives.riding import Riding
 from logline.runtime.lives.suspects import Suspects
 from logline.store.faults import point
 from logline.store.seam import Journals
@@ -155,6 +156,7 @@ class Life(LogLife):
                 instance.retry_on,
                 around.suspects,
                 around.raised,
+                instance.riders.keys(),
             )
             announced = bool(instance.spec.targets) or around.announce_calls
             if is_async(op) and around.loop is not None:
@@ -181,6 +183,14 @@ class Life(LogLife):
             do.Read: self._read,
             do.Confirm: self._confirm,
         }
+
+    def _input(self, name: ChannelName) -> EventChannel:
+        found = self._inputs.get(name)
+        if found is None:
+            found, rides = super()._input(name), self.instance.riders.get(name)
+            if rides:
+                found = self._inputs[name] = Riding(found, self._connections[name], rides)
+        return found
 
     def rewire(self, spec: InstanceSpec) -> None:
         super().rewire(spec)

@@ -7,7 +7,7 @@ through channels (`store/channels.py`), which know where they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from logline.engine import actions as do
 from logline.engine import stimuli as on
@@ -18,9 +18,17 @@ from logline.engine.spec import InstanceSpec, write_port
 from logline.engine.user_errors import UserError, failure_of
 from logline.errors import CodecError, Collected, Fenced
 from logline.names import ChannelName, Serial, Ssn
-from logline.store.channels import Channel, Gone, open_channel
+from logline.store.channels import Gone, open_channel
 from logline.store.faults import point
 from logline.store.seam import Journal, Journals
+
+
+class EventChannel(Protocol):
+    """Where a life reads the events of an input."""
+
+    def events(self, after: Ssn, *, limit: int, max_bytes: int) -> Sequence[Output] | Gone: ...
+
+    def pick(self, ssns: Sequence[Ssn]) -> Sequence[Output] | Gone: ...
 
 
 class PayloadMissing(Exception):
@@ -42,7 +50,7 @@ class LogLife:
         self.journal: Journal | None = None
         self.closed = False
         self._connections = spec.channels
-        self._inputs: dict[ChannelName, Channel] = {}
+        self._inputs: dict[ChannelName, EventChannel] = {}
         """Opened when first read: the hand-over keeps events for those who do."""
         self._do: dict[type, Callable[[Any], Iterable[on.Stimulus]]] = {
             do.ClaimJournal: self._claim,
@@ -131,7 +139,7 @@ class LogLife:
 
     # ---- inputs ---------------------------------------------------------------------------------------
 
-    def _input(self, name: ChannelName) -> Channel:
+    def _input(self, name: ChannelName) -> EventChannel:
         found = self._inputs.get(name)
         if found is None:
             found = self._inputs[name] = open_channel(self.store, self._connections[name])

@@ -50,6 +50,9 @@ class Payloads(Protocol):
 
     def schema_of(self, port: PortName) -> pa.Schema: ...
 
+    def joined(self, payloads: Sequence[Any]) -> Any:
+        """Several of one schema as one."""
+
 
 class RowAnswers(Protocol):
     """What was answered to the calls of a set, by row."""
@@ -78,6 +81,10 @@ class ArrowPayloads:
     def schema_of(self, port: PortName) -> pa.Schema:
         """The declared schema of an output port."""
         return self._schemas[port]
+
+    def joined(self, payloads: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Batches of one port as one batch."""
+        return pa.concat_batches(payloads)
 
     def made(
         self, inset: InsetId, made: Made, members: Iterable[Member], calls: RowAnswers | None = None

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from logline.engine.spec import InstanceSpec, write_port
+from logline.graph.ephemeral import rides
 from logline.graph.instances import Channel, expand
 from logline.graph.lineage_paths import kept_ports
 from logline.graph.record import GraphRecord, OperatorRecord, graph_of, whole_record
@@ -42,6 +43,8 @@ class LogStatus:
     pid: int | None = None
     silent: float | None = None
     """Seconds since a run wrote down how it goes; None if none ever did."""
+    ephemeral: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Operators that log nothing, and in which operators they run."""
 
 
 def note_status(store: Store, run: str, pid: int, status: Status) -> None:
@@ -73,6 +76,7 @@ def log_status(store: Store) -> LogStatus:
         None if holder is None else holder.run,
         None if holder is None else holder.pid,
         None if noted is None else max(time.time() - noted.at, 0.0),
+        rides(graph_of(meta.graph)),
     )
 
 

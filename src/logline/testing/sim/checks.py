@@ -397,6 +397,7 @@ class Checks:
             return
         spans = [span for channel in image.positions for span in self._spans(channel, image)]
         timed = [self.time.marks_between(c, *span) for c in image.positions for span in self._spans(c, image)]
+        timed += [self._nothing_of(name, c, *span) for c in image.positions for span in self._spans(c, image)]
         taken = sum(upto.ssn - upto.marks - (after.ssn - after.marks) for after, upto in spans) - sum(timed)
         failed = sum(1 for row in self.ghost.get((name, PortName("errors")), {}).values() if not row.mark)
         failed += len(image.failures)
@@ -500,6 +501,8 @@ class Checks:
         for channel in (*spec.inputs, *spec.closed):
             for after, upto in self._spans(channel.name, image):
                 taken = self._records(channel.sender, channel.out, after.ssn, upto.ssn)
+                for ride in instance.riders.get(channel.name, ()):
+                    taken = list(ride(tuple(taken)) or ())
                 inputs.setdefault(channel.port, []).extend(taken)
         instance.op.check(inputs, outputs)  # type: ignore[union-attr]
 
@@ -520,8 +523,24 @@ class Checks:
         gone = {s for n, s in self._retried if n == name} if port == ERRORS else set()
         wanted = [s for s in sorted(rows) if after < s <= upto and not rows[s].mark and s not in gone]
         missing = [m for s in wanted for m in self.checkpoints.without_rows(name, port, s)]
-        covered = [self.ghost[sender_of(member.channel)][member.ssn] for member in missing]
-        return [r for row in (*map(rows.__getitem__, wanted), *covered) for r in self._payload(row)]
+        found = [r for s in wanted for r in self._payload(rows[s])]
+        return found + [r for member in missing for r in self._came(name, member)]
+
+    def _nothing_of(self, name: InstanceName, channel: ChannelName, after: Position, upto: Position) -> int:
+        """Of how many events between two positions ephemeral operators on the way made nothing (R24)."""
+        if not self.instances[name].riders.get(channel):
+            return 0
+        rows = self.ghost.get(sender_of(channel), {})
+        taken = [ssn for ssn, row in rows.items() if after.ssn < ssn <= upto.ssn and not row.mark]
+        return sum(not self._came(name, Member(channel, ssn)) for ssn in taken)
+
+    def _came(self, name: InstanceName, member: Member) -> Any:
+        """What a member of one of its sets was to an instance: as ephemeral operators on the way made it (R24)."""
+        instance = self.instances.get(name) or self._former[name]
+        payload = self.ghost[sender_of(member.channel)][member.ssn].payload
+        for ride in instance.riders.get(member.channel, ()):
+            payload = ride(payload) or ()
+        return payload
 
     def _payload(self, row: Output) -> Any:
         """Of a write that passes an event on, that event's."""

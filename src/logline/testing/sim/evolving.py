@@ -97,7 +97,9 @@ class Evolving:
 
     def _with_one_more(self) -> Graph:
         graph, self._count = self.graph, self._count + 1
-        at = self._rnd.choice([c for c in graph.connections if c.out != ERRORS])
+        at = self._rnd.choice([c for c in graph.connections if c.out != ERRORS and c not in graph.through] or [None])
+        if at is None:
+            return self._renamed(self._rnd.choice(list(graph.nodes)))
         name = OperatorName(f"forward{self._rnd.choice((self._count, 1))}")
         while name in graph.nodes:
             name = OperatorName(f"{name}x")
@@ -135,6 +137,9 @@ class Evolving:
         nodes = {today(known): node for known, node in graph.nodes.items()}
         nodes[new] = replace(nodes[new], name=new, options=replace(nodes[new].options, was=name))
         connections = [Connection(today(c.sender), c.out, today(c.receiver), c.port) for c in graph.connections]
+        through = {
+            Connection(today(c.sender), c.out, today(c.receiver), c.port): way for c, way in graph.through.items()
+        }
         scopes = [
             replace(
                 scope,
@@ -143,7 +148,15 @@ class Evolving:
             )
             for scope in graph.scopes
         ]
-        return replace(graph, nodes=nodes, connections=tuple(connections), scopes=tuple(scopes), ids={}, closed=())
+        return replace(
+            graph,
+            nodes=nodes,
+            connections=tuple(connections),
+            scopes=tuple(scopes),
+            through=through,
+            ids={},
+            closed=(),
+        )
 
     # ---- a start -----------------------------------------------------------------------------------------
 
@@ -182,10 +195,11 @@ class Evolving:
         world, old = self._world, self._world.instances
         some = next(iter(old.values())).spec
         found: dict[InstanceName, Instance] = {}
-        for name, made in instances_of(graph, world.store.log_id, limits=some.limits).items():
+        made_of = instances_of(graph, world.store.log_id, limits=some.limits, payloads=lambda node: PlainPayloads())
+        for name, made in made_of.items():
             items = old[name].items if name in old else 1
             spec = replace(made.spec, until_now=some.until_now, closes=some.closes)
-            found[name] = replace(made, spec=spec, payloads=PlainPayloads(), items=items, within=0)
+            found[name] = replace(made, spec=spec, items=items, within=0)
         self.graph = graph
         world.finished &= found.keys()
         world.checks.evolved(found)

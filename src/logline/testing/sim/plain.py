@@ -42,6 +42,9 @@ class PlainPayloads:
     def schema_of(self, port: PortName) -> Any:
         return None
 
+    def joined(self, payloads: Sequence[Any]) -> Any:
+        return tuple(record for payload in payloads for record in payload)
+
     def taken(self, batch: Any) -> Any:
         return batch
 

@@ -38,6 +38,7 @@ from logline.testing.sim.operators import (
 )
 from logline.testing.sim.outside import PaidService, QuerySource, QueueSource, ReplayableSource, Target
 from logline.testing.sim.plain import PlainPayloads, Records
+from logline.testing.sim.riding import with_riders
 
 ReadKind = Literal["replayable", "files", "apart", "non-replayable", "destructive"]
 TIGHT = Limits(
@@ -74,6 +75,8 @@ class _Builder:
         self.service = PaidService()
         self.targets: list[Target] = []
         self.lineage: list[Scope] = []
+        self.riders: Random | None = None
+        """Draws ephemeral operators on connections, if there are to be any."""
 
     def source(self, name: str, source: Source, options: NodeOptions | None = None) -> tuple[str, str]:
         ports = {PortName("out"): pa.schema([])}
@@ -124,11 +127,9 @@ class _Builder:
 
     def build(self, description: str) -> Scenario:
         graph = Graph("simulated", self.nodes, tuple(self.connections), tuple(self.lineage))
-        instances = instances_of(graph, LogId("sim"), limits=self.limits)
-        plain = {
-            n: replace(p, payloads=PlainPayloads(), items=self.rnd.randint(1, 2), within=0)
-            for n, p in instances.items()
-        }
+        graph = graph if self.riders is None else with_riders(graph, self.riders)
+        instances = instances_of(graph, LogId("sim"), limits=self.limits, payloads=lambda node: PlainPayloads())
+        plain = {n: replace(p, items=self.rnd.randint(1, 2), within=0) for n, p in instances.items()}
         return Scenario(plain, self.service, description, self.targets, graph)
 
 
@@ -258,6 +259,8 @@ def drawn(seed: int) -> Scenario:
     apart = Random(f"lineage {seed}")  # of its own, so that a seed means the same graph with it and without
     if apart.random() < 0.5:
         make.scopes(apart)
+    if seed % 5 == 2:
+        make.riders = Random(f"riders {seed}")
     return make.build(f"drawn({seed})")
 
 
