@@ -54,10 +54,10 @@ class Story:
 
 def _told(thing: on.Stimulus | do.Action) -> str:
     parts = []
-    for number, one in enumerate(fields(thing)):
-        value = _value(getattr(thing, one.name))
+    for number, field in enumerate(thing.__struct_fields__):
+        value = _value(getattr(thing, field))
         if value:
-            parts.append(value if number == 0 or not value.lstrip("-").isdigit() else f"{one.name} {value}")
+            parts.append(value if number == 0 or not value.lstrip("-").isdigit() else f"{field} {value}")
     name = type(thing).__name__
     return f"{name}({', '.join(parts)})" if parts else name
 

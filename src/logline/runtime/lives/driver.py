@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from logline.engine import actions as do
@@ -59,8 +58,7 @@ def blocking(traits: StoreTraits) -> dict[type[do.Action], str]:
     return {**OUTSIDE, **{kind: names[call] for kind, call in _CALLS.items() if call in traits.blocking}}
 
 
-@dataclass(frozen=True, slots=True)
-class Returned(on.Stimulus):
+class Returned(on.Stimulus, frozen=True):
     """An action is back from another thread. For the driver, not for the machine."""
 
     action: do.Action
