@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from logline.errors import OptionError, SchemaError
-from logline.graph.durations import duration, shown_signed, signed
+from logline.graph.durations import duration, shown, shown_signed, signed
 from logline.graph.operator import Batch, Context, Dependency, Duration, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
 from logline.operators.bounds import END, START
@@ -31,6 +31,8 @@ TimeColumns = str | tuple[str, str]
 """The event-time column of both sides, or of the left and of the right one."""
 UNMATCHED = "unmatched"
 _SHORTEST = timedelta(seconds=1)
+_WAIT = "and give the window lateness= to wait for rows that come late"
+_SOONER = "and join within ll.tumbling(...) or an interval of time to have rows before the end"
 
 
 class IntervalJoin(TimedJoin):
@@ -170,10 +172,12 @@ def StreamJoin(  # reads as a constructor: one class per kind of join
     match within:
         case Tumbling() | Sliding():
             _refuse(given, "say it in the window" if every is None else "the window says it")
+            _refuse_versions({"updates": within.updates or None, "early": within.early}, _WAIT)
             columns = JoinColumns(left, right, on, how, suffix, (START, END))
             return WindowJoin(columns, within, _times(columns, _window_times(within.on, time)))
         case Whole():
             _refuse({**given, "time": time}, "ll.whole() goes by no time")
+            _refuse_versions({"every": within.every, "events": within.events}, _SOONER)
             return WholeJoin(JoinColumns(left, right, on, how, suffix))
     low, high = _interval(within)
     if time is None:
@@ -192,6 +196,17 @@ def _refuse(given: Mapping[str, object], why: str) -> None:
     for option, value in given.items():
         if value is not None:
             raise OptionError(f"{option}={value!r}: {why}")
+
+
+def _refuse_versions(given: Mapping[str, timedelta | int | None], instead: str) -> None:
+    """A join puts each window out once: an outer row that was out could not be taken back when a match comes."""
+    for option, value in given.items():
+        if value is not None:
+            said = shown(value) if isinstance(value, timedelta) else value
+            raise OptionError(
+                f"within: {option}={said!r} of the window: a join puts each window out once, when no more rows of it "
+                f"can come; leave {option}= out, {instead}"
+            )
 
 
 def _interval(within: object) -> tuple[timedelta, timedelta]:

@@ -336,6 +336,13 @@ TIMES_OF = ("at", "paid")
         ({"within": ll.tumbling("1h", on="at"), "time": ("paid", "at")}, "the window names 'at'"),
         ({"within": ll.tumbling("1h", on="at"), "time": TIMES_OF, "lateness": "5s"}, "say it in the window"),
         ({"within": ll.tumbling("1h", on="at"), "time": TIMES_OF, "every": "5s"}, "the window says it"),
+        (
+            {"within": ll.tumbling("1h", on="at", updates="1m"), "time": TIMES_OF},
+            "updates='60s' of the window: a join puts each window out once, when no more rows of it can come; leave",
+        ),
+        ({"within": ll.sliding("1h", "1m", on="at", early="1s"), "time": TIMES_OF}, "leave early= out, and give"),
+        ({"within": ll.whole(every="1m")}, "within: every='60s' of the window: a join puts each window out once"),
+        ({"within": ll.whole(events=5)}, "leave events= out, and join within ll.tumbling(...) or an interval"),
         ({"within": ll.events(3)}, "ll.tumbling, ll.sliding or ll.whole"),
         ({"within": ll.whole(), "time": "at"}, "goes by no time"),
         ({"within": ll.whole(), "rate": "3/s"}, "option rate is not honoured here"),
