@@ -26,6 +26,7 @@ from logline.operators.gathered import Gathered
 from logline.operators.join_columns import LEFT, RIGHT, SIDES, JoinColumns, Side
 from logline.operators.join_sets import LAST, Alike, Frame, timer
 from logline.operators.matching import Kind, Matching, Near
+from logline.operators.saving import batches_to_bytes, gathered_to_bytes, pack, read_batches, read_gathered, unpack
 
 LATE: Mapping[Side, str] = {LEFT: "late", RIGHT: "late_right"}
 """The port of each side's late rows."""
@@ -103,6 +104,19 @@ class Join(Operator[Held | Batch, None]):
 
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
         return self.columns.dependencies()
+
+    def encode(self, acc: Held | Batch) -> bytes:
+        if isinstance(acc, Held):
+            return pack((gathered_to_bytes(acc.left), gathered_to_bytes(acc.right)))
+        return pack((batches_to_bytes([acc]),))  # late rows
+
+    def decode(self, data: bytes) -> Held | Batch:
+        match unpack(data):
+            case [late]:
+                return read_batches(late)[0]
+            case [left, right]:
+                return Held(read_gathered(left), read_gathered(right))
+        raise ValueError("neither the rows of a set nor late ones")
 
     def _table(self, side: Side, held: Gathered | None, names: Iterable[str]) -> pa.Table:
         if held is not None:

@@ -37,11 +37,11 @@ def join(within, **more):
     return StreamJoin(LEFT, RIGHT, within, **{"on": ["key"], "time": ("at", "paid"), **more})
 
 
-def driven(op, events, crashes=True):
+def driven(op, events, crashes=True, **options):
     """Rows of all output ports, and the watermark as it was when each event came."""
     seen: dict[str, Any] = {"left": None, "right": None}
     marks = []
-    with drive(op, crashes=crashes) as it:
+    with drive(op, crashes=crashes, **options) as it:
         for side in SCHEMAS:  # both schemas are known from the start
             it.send(batch(side, []), side)
         for side, rows in events:
@@ -294,6 +294,40 @@ def test_a_copy_knows_nothing_of_what_was_worked_out():
     before = code_digest(op)
     op.update(EPOCH, None, event("left", batch("left", [(1, 1, 1)])))
     assert code_digest(op) == before
+
+
+EVENTUAL: dict[str, Any] = {"policy": "eventual", "eventual": ll.Eventual(replay=0, every="0s", budget=1.0)}
+
+
+@pytest.mark.parametrize("within", [("-2s", "3s"), tumbling("10s", on="at"), sliding("10s", "5s", on="at"), whole()])
+@pytest.mark.parametrize("how", HOWS)
+def test_a_join_that_crashes_goes_on_from_its_checkpoints(how, within):
+    events = [
+        ("left", [(1, 1, 1), (2, 3, 2)]),
+        ("right", [(1, 2, 3), (9, 2, 4), (1, None, 5)]),
+        ("left", [(1, 4, 6), (2, 21, 7)]),
+        ("right", [(2, 20, 8), (1, 22, 9)]),
+        ("right", [(1, 1, 10), (2, 24, 11)]),  # the first one is late
+        ("left", [(2, 23, 12)]),
+    ]
+    timed = {} if within == whole() else {"time": ("at", "paid")}
+    op = StreamJoin(LEFT, RIGHT, within, on=["key"], how=how, **timed)
+    with_checkpoints, _ = driven(op, events, **EVENTUAL)
+    without, _ = driven(op, events)
+    assert with_checkpoints == without
+
+
+def test_a_join_that_crashes_takes_in_only_what_its_checkpoint_does_not_cover(monkeypatch):
+    taken = []
+    op = StreamJoin(LEFT, RIGHT, whole(), on=["key"])
+    update = type(op).update
+    monkeypatch.setattr(type(op), "update", lambda self, *args: taken.append(args) or update(self, *args))
+    events = [("left", [(n, n, n)]) for n in range(20)] + [("right", [(n, n, n)]) for n in range(20)]
+    driven(op, events, **EVENTUAL)
+    often = len(taken)
+    taken.clear()
+    driven(op, events)
+    assert often < 4 * len(events) < len(taken)  # two of them are driven, and one crashes after every event
 
 
 # ---- definition -------------------------------------------------------------------------------------------------

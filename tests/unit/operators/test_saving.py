@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.operators.harness import FakeContext
 
 import logline as ll
 from logline.engine.event_state import event_states_of
@@ -22,7 +23,7 @@ from logline.errors import StateError
 from logline.graph.event_states import check_event_state
 from logline.graph.operator import Event, Operator
 from logline.names import Called, PortName, Ssn
-from logline.operators import Rebatch, WindowAggregate
+from logline.operators import Rebatch, StreamJoin, WindowAggregate
 from logline.operators.whole import Running
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
@@ -94,6 +95,16 @@ def operators() -> dict[str, Operator[Any, Any]]:
     }
 
 
+def joins() -> dict[str, Operator[Any, Any]]:
+    by: dict[str, Any] = {"on": ["item"], "how": "outer"}
+    return {
+        "interval": StreamJoin(SCHEMA, SCHEMA, ("-1h", "1h"), time="at", **by),
+        "window": StreamJoin(SCHEMA, SCHEMA, ll.tumbling("1h", on="at"), **by),
+        "whole": StreamJoin(SCHEMA, SCHEMA, ll.whole(), **by),
+        "semi": StreamJoin(SCHEMA, SCHEMA, ll.whole(), on=["item"], how="semi"),
+    }
+
+
 rows = st.fixed_dictionaries(
     {
         "at": st.integers(0, 3599).map(lambda s: datetime.fromtimestamp(START.timestamp() + s, UTC)),
@@ -152,6 +163,43 @@ def test_a_state_goes_on_from_a_checkpoint_as_if_there_was_none(
     for ssn, batch in enumerate(after, 1000):
         acc, back = taken(op, acc, batch, ssn), taken(later, back, batch, ssn)
     assert result(later, back) == result(op, acc)
+
+
+sided = st.lists(st.tuples(st.sampled_from(["left", "right"]), batches), max_size=4)
+
+
+@pytest.mark.parametrize("name", list(joins()))
+@settings(max_examples=6, deadline=None)
+@given(before=sided.filter(bool), after=sided)
+def test_a_join_goes_on_from_a_checkpoint_as_if_there_was_none(
+    name: str, before: list[tuple[str, pa.RecordBatch]], after: list[tuple[str, pa.RecordBatch]]
+) -> None:
+    op, later = joins()[name], joins()[name]
+    inset: Any = "all" if name in ("whole", "semi") else START
+
+    def take(on: Operator[Any, Any], acc: Any, events: list[tuple[str, pa.RecordBatch]]) -> Any:
+        for ssn, (side, batch) in enumerate(events, 1):
+            one = Event(Called("orders"), PortName("out"), Ssn(ssn), PortName(side), batch)
+            acc = on.update(inset, acc, one)
+        return acc
+
+    def made(on: Operator[Any, Any], acc: Any) -> Any:
+        found: Any = on.generate(inset, acc, FakeContext())
+        return [emit.data.to_pylist() for emit in found]
+
+    acc = take(op, None, before)
+    data, layout = event_states_of("op", op).encode(acc)
+    back = event_states_of("op", later).decode(data, layout)
+    assert repr(made(later, back)) == repr(made(op, acc))
+    assert repr(made(later, take(later, back, after))) == repr(made(op, take(op, acc, after)))
+
+
+def test_late_rows_of_a_join_come_back() -> None:
+    op = joins()["interval"]
+    batch = pa.RecordBatch.from_pylist([{"at": None, "n": 1}], schema=SCHEMA)
+    acc = op.update(("late_right", "orders:1"), None, event(1, batch, None))
+    data, layout = event_states_of("op", op).encode(acc)
+    assert event_states_of("op", op).decode(data, layout) == acc
 
 
 def test_late_records_come_back() -> None:
