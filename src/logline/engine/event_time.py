@@ -1,13 +1,14 @@
 """What an operator knows of event time, and what it passes on (R30).
 
 The clock moves by what senders say, or by a column of its own. `Operator.passes` says how far the time of the outputs
-is then, `Operator.earliest` what can come of one set; both are pure, and asked anew by every life. What is not known
-of a set follows from when it was opened: rows that come then are not before the watermark, unless they are late.
+is then, `Operator.earliest` what can come of one set with the rows that it has: those that join it later are not
+before the watermark, unless they are late. Both are pure, and asked anew by every life. What is not known of a set
+follows from when it was opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +20,7 @@ from logline.engine.moments import Monotonic
 from logline.engine.spec import InstanceSpec
 from logline.engine.stimuli import Intake
 from logline.engine.user_errors import USER_ERRORS, UserError, failure_of
-from logline.graph.operator import Operator
+from logline.graph.operator import Operator, is_stateless
 from logline.names import ChannelName, InsetId, PortName, Serial
 
 IDLE = ChannelName(">?")
@@ -42,7 +43,9 @@ class EventTime:
         self._op = op
         self._greatest = greatest
         self._same = type(op).passes is Operator.passes
-        self._knows = type(op).earliest is not Operator.earliest
+        self.knows = type(op).earliest is not Operator.earliest and not is_stateless(op)
+        """Whether the author says what can come of a set. That is asked after each update, since a row may be earlier
+        than those before it."""
         self._last: tuple[int, int | None] | None = None
         self._logged: dict[ChannelName, int] = {}
         self._idle = False
@@ -62,15 +65,11 @@ class EventTime:
         self._ports = {c.name: c.port for c in spec.inputs if c.name in spec.timed_in or c.port in self._op.time}
         self.clock.rewire(self._ports, now)
 
-    def restore(self, image: Image, ended: Iterable[ChannelName], intake: Intake, now: Monotonic) -> None:
-        """As it was. Of a set of which nobody knows more, not more was shown than it allowed when it was opened."""
+    def restore(self, image: Image, ended: Iterable[ChannelName], now: Monotonic) -> None:
+        """As it was."""
         self._logged = of_inputs(image.clock)
         self.clock.restore(self._logged, ended, now)
         self._idle = bool(image.clock.get(IDLE))
-        if self._passes:
-            held = [(serial, opened) for serial, opened in image.sets.items() if opened.cause != "parked"]
-            shown = image.clock.get(SHOWN)
-            intake.holds += [(serial, self._earliest(opened.id, shown)) for serial, opened in held]
 
     def see(self, channel: ChannelName, output: Output, now: Monotonic, *, failed: bool = False) -> bool:
         """What came, and whether it may move the watermark. Of an event that `assign` has `failed` on, only what the
@@ -91,10 +90,24 @@ class EventTime:
 
     # ---- what is passed on ----------------------------------------------------------------------------
 
-    def opened(self, serial: Serial, inset: InsetId | None, intake: Intake) -> None:
-        """A set holds the time of the outputs back. One that is an event has no id of its author's."""
+    def opened(self, serial: Serial, intake: Intake) -> None:
+        """A set of which nobody knows more holds the time of the outputs back as it is when the set is opened."""
         if self._passes:
-            intake.holds.append((serial, self._earliest(inset, self._passed())))
+            intake.holds.append((serial, self._passed()))
+
+    def updated(self, serial: Serial, inset: InsetId, acc: Any, intake: Intake) -> None:
+        """A set has got an event, and holds the time of the outputs back as its author says; without a state it has
+        failed."""
+        if self._passes and self.knows:
+            intake.holds.append((serial, self._earliest(inset, acc, self._passed())))
+
+    def hold_again(self, image: Image, states: Mapping[Serial, Any], intake: Intake) -> None:
+        """The sets of an earlier life hold it back again. Of one of which nobody knows more, not more was shown than
+        it allowed when it was opened."""
+        if self._passes:
+            shown = image.clock.get(SHOWN)
+            sets = ((serial, image.sets[serial].id, acc) for serial, acc in states.items())
+            intake.holds += [(serial, self._earliest(inset, acc, shown)) for serial, inset, acc in sets]
 
     def report(self, intake: Intake, now: Monotonic, *, waits: bool) -> None:
         """What has changed. `waits`: something is let out at a time of the wall clock, so that its time counts."""
@@ -118,20 +131,19 @@ class EventTime:
             self._last = watermark, self._asked("passes", self._op.passes, watermark_instant(watermark))
         return self._last[1]
 
-    def _earliest(self, inset: InsetId | None, passed: int | None) -> int | None:
-        if self._knows and inset is not None:
-            known = self._asked("earliest", self._op.earliest, inset)
-            if known is not None:
-                return known
-        return passed
+    def _earliest(self, inset: InsetId, acc: Any, passed: int | None) -> int | None:
+        known = None
+        if self.knows and acc is not None:
+            known = self._asked("earliest", self._op.earliest, inset, acc)
+        return passed if known is None else known
 
-    def _asked(self, method: str, ask: Callable[[Any], datetime | None], about: Any) -> int | None:
+    def _asked(self, method: str, ask: Callable[..., datetime | None], *about: Any) -> int | None:
         try:
-            found: Any = ask(about)
+            found: Any = ask(*about)
             if found is None:
                 return None
             if not isinstance(found, datetime) or found.tzinfo is None:
-                what = f"{type(self._op).__name__}.{method}({about!r})"
+                what = f"{type(self._op).__name__}.{method}({about[0]!r})"
                 raise TypeError(f"{what} returned {found!r:.80}: return a datetime with a time zone, or None")
             return micros(found)
         except USER_ERRORS as error:

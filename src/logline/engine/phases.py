@@ -91,7 +91,7 @@ class Phases:
                 self._encoded = image.state
         self.ended = {c for c, p in image.positions.items() if p.ended}
         if self.time is not None:
-            self.time.restore(image, self.ended, intake, moment.monotonic)
+            self.time.restore(image, self.ended, moment.monotonic)
         for inset, timer in image.timers.items():
             self.timers.set(inset, timer, moment)
         self.op.open(self._ctx)
@@ -114,6 +114,7 @@ class Phases:
                     break
         self._note_waits(intake)
         if self.time is not None:
+            self.time.hold_again(image, {serial: known.acc for serial, known in self.sets.items()}, intake)
             self.time.report(intake, moment.monotonic, waits=self._waits)
         # Whoever takes in the last end makes the rest due in the same step. But a connection may have been replaced
         # since by one that is at its end (R14): then that is still to be done.
@@ -171,7 +172,7 @@ class Phases:
         alone[serial] = member = Member(channel, output.ssn)
         self.sets[serial] = SetState(None, output.payload, [member], came=output)
         if self.time is not None and intake is not None:
-            self.time.opened(serial, None, intake)
+            self.time.opened(serial, intake)
 
     def look_at_clocks(self, moment: Moment, *, flush: bool = False) -> Intake:
         """Timers whose time has come or whose span is over, and channels that have fallen silent. To `flush` is to
@@ -201,7 +202,10 @@ class Phases:
             member = Member(channel, event.ssn, note)
             known.members.append(member)
             intake.members.append((serial, member))
-            if self._update(serial, known, event, note, intake) and self._is_ready(serial, known, intake):
+            updated = self._update(serial, known, event, note, intake)
+            if self.time is not None:
+                self.time.updated(serial, inset, known.acc, intake)
+            if updated and self._is_ready(serial, known, intake):
                 self._make_due(inset, "ready", intake)
         self._fire(intake)
         if not self._strict:
@@ -256,7 +260,9 @@ class Phases:
         serial = self._new_serial()
         self._open[inset] = serial
         self.sets[serial] = SetState(inset)
-        self._opened(serial, inset, intake)
+        intake.opened.append((serial, inset))
+        if self.time is not None and not self.time.knows:  # else its first event says more
+            self.time.opened(serial, intake)
         return serial
 
     def _new_serial(self) -> Serial:
@@ -287,7 +293,7 @@ class Phases:
     def _opened(self, serial: Serial, inset: InsetId, intake: Intake) -> None:
         intake.opened.append((serial, inset))
         if self.time is not None:
-            self.time.opened(serial, inset, intake)
+            self.time.opened(serial, intake)
 
     def _update(self, serial: Serial, known: SetState, event: Event, note: Any, intake: Intake) -> bool:
         inset = known.name()

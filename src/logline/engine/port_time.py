@@ -66,14 +66,17 @@ class PortTime:
         self._rests = rests
 
     def hold(self, serial: Serial, time: int | None) -> None:
-        """What comes of this set has no earlier time than this; None if nobody knows."""
-        held = self._holds[serial] = NEVER if time is None else time
-        heappush(self._least, (held, serial))
+        """What comes of this set has no earlier time than this; None if nobody knows. What is said of a set again may
+        be earlier, and never makes it later: it still has its rows."""
+        held, known = NEVER if time is None else time, self._holds.get(serial)
+        if known is None or held < known:
+            self._holds[serial] = held
+            heappush(self._least, (held, serial))
 
     def inherit(self, serial: Serial, other: Serial) -> None:
         """The set has the members of another one (R32), or goes on with them."""
         if other in self._holds:
-            self.hold(serial, min(self._holds[other], self._holds.get(serial, self._holds[other])))
+            self.hold(serial, self._holds[other])
 
     def let_go(self, serial: Serial) -> None:
         """What came of the set is logged, or it is set aside."""

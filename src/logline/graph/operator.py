@@ -400,9 +400,10 @@ class Operator(Generic[A, S]):
         """
         return watermark
 
-    def earliest(self, inset: InsetId) -> datetime | None:
-        """The earliest event time that can come of this input set, if its id tells: the start of a window. By default
-        None: the engine takes what was passed on when the set was opened. Must be pure."""
+    def earliest(self, inset: InsetId, acc: A) -> datetime | None:
+        """The earliest event time that can come of this input set with the rows that it has: the start of a window or
+        of a session. Asked after each `update`. By default None: the engine takes what was passed on when the set was
+        opened. Must be pure."""
         return None
 
     def open(self, ctx: Context[S]) -> None:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from logline.graph.operator import Batch, Context, Dependency, Emit, Event, Operator, SchemaLike
 from logline.names import InsetId
-from logline.operators.event_time import TimeAxis
+from logline.operators.event_time import TimeAxis, earlier
 from logline.operators.gathered import Gathered
 from logline.operators.join_columns import LEFT, RIGHT, SIDES, JoinColumns, Side
 from logline.operators.join_sets import LAST, Alike, Frame, timer
@@ -59,6 +59,8 @@ class Part(NamedTuple):
     frames: Mapping[Side, Frame]
     columns: Mapping[Side, tuple[str, ...]]
     """Those of each side that its sets keep."""
+    before: timedelta = timedelta(0)
+    """How much earlier than its set a row of the other side may be."""
     behind: timedelta = timedelta(0)
     """How much later than its last row a set is due. What is due at one time has no order, so families differ."""
 
@@ -156,6 +158,13 @@ class TimedJoin(Join):
 
     def parameters(self) -> Mapping[str, object]:
         return {**super().parameters(), "time": ", ".join(self.time[side] for side in SIDES)}
+
+    def earliest(self, inset: InsetId, acc: Held | Batch) -> datetime | None:
+        """A set's rows, matched or not, are not before its start, or a little before it on the other side."""
+        if (found := self._part(inset)) is None:
+            return None
+        part, start = found
+        return earlier(start, part.before)
 
     def assign(self, event: Event, ctx: Context[None]) -> Mapping[InsetId, Any]:
         side = side_of(event)

@@ -63,21 +63,22 @@ class IntervalJoin(TimedJoin):
         super().__init__(columns, time, axes, self._parts(columns, time, axes, near))
         self.near = near
 
-    @staticmethod
     def _parts(
-        columns: JoinColumns, time: Mapping[Side, str], axes: Mapping[Side, TimeAxis], near: Near
+        self, columns: JoinColumns, time: Mapping[Side, str], axes: Mapping[Side, TimeAxis], near: Near
     ) -> Iterator[Part]:
         by_left = {LEFT: Reach(axes[LEFT]), RIGHT: Reach(axes[RIGHT], near.low, near.high)}
         by_right = {LEFT: Reach(axes[LEFT], -near.high, -near.low), RIGHT: Reach(axes[RIGHT])}
         whole = {LEFT: True, RIGHT: columns.how not in ("semi", "anti")}
         names = {side: columns.needed(side, whole[side], time[side]) for side in SIDES}
+        right_before, left_before = max(-self.low, timedelta(0)), max(self.high, timedelta(0))
         if columns.how == "right":
-            yield Part("", "right", by_right, names)
+            yield Part("", "right", by_right, names, left_before)
             return
-        yield Part("", "left" if columns.how == "outer" else columns.how, by_left, names)
+        yield Part("", "left" if columns.how == "outer" else columns.how, by_left, names, right_before)
         if columns.how == "outer":
             keys = columns.needed(LEFT, False, time[LEFT])
-            yield Part(UNMATCHED, "unmatched", by_right, {**names, LEFT: keys}, timedelta(microseconds=1))
+            behind = timedelta(microseconds=1)
+            yield Part(UNMATCHED, "unmatched", by_right, {**names, LEFT: keys}, left_before, behind)
 
     def passes(self, watermark: datetime) -> datetime:
         """A bucket that is not closed ends at most so long before the watermark, and has rows that far before it."""

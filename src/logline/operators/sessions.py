@@ -103,6 +103,10 @@ class SessionAggregate(Operator[Open | Batch, None]):
         """A record that is a gap old may still begin a session, or join one."""
         return earlier(watermark, self.window.gap)
 
+    def earliest(self, inset: InsetId, acc: Open | Batch) -> datetime | None:
+        """Where the session begins by now. The label does not tell: an earlier record leaves it as it is."""
+        return acc.axis.instant(acc.first) if isinstance(acc, Open) else None
+
     # ---- which session a record is in ------------------------------------------------------------------
 
     def assign(self, event: Event, ctx: Context[None]) -> Mapping[InsetId, Any]:

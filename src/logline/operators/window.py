@@ -103,7 +103,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         (pane,) = axis.panes(pa.array([axis.tick(watermark)], pa.int64()))
         return next((start for start in map(axis.instant, axis.windows(pane))), watermark)
 
-    def earliest(self, inset: InsetId) -> datetime | None:
+    def earliest(self, inset: InsetId, acc: _Open | Batch) -> datetime | None:
         return inset if isinstance(inset, datetime) else None
 
     def assign(self, event: Event, ctx: Context[None]) -> Mapping[InsetId, Any]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from logline.engine.codec import instant
 from logline.engine.fires import kept_id
 from logline.engine.image import Image
 from logline.graph.operator import Context, Emit, Event
@@ -85,6 +86,13 @@ class Merging(SimOperator):
         same(self.name, outputs["out"], every(inputs))
         if extra := set(outputs["kept"]) - set(every(inputs)):
             raise Violation(f"KEPT {self.name}: {extra} never came in")
+
+
+class TellingMerging(Merging):
+    """Says what can come of a set, which an earlier record or a merge makes earlier (R30)."""
+
+    def earliest(self, inset: InsetId, acc: Any) -> datetime | None:
+        return min((instant(r[1]) for _, batch in acc for r in batch), default=None)
 
 
 def check_merging(name: InstanceName, image: Image) -> None:

@@ -176,7 +176,7 @@ class Windows(SimOperator):
     def passes(self, watermark: datetime) -> datetime:
         return codec.instant(codec.micros(watermark) // self.size * self.size)
 
-    def earliest(self, inset: InsetId) -> datetime | None:
+    def earliest(self, inset: InsetId, acc: Any) -> datetime | None:
         return codec.instant(inset * self.size) if isinstance(inset, int) else None
 
     def assign(self, event: Event, ctx: Context[Any]) -> Any:

@@ -18,7 +18,7 @@ from logline.graph.operator import Operator
 from logline.names import ERRORS, IN, InstanceName, LogId, OperatorName, PortName, TargetName
 from logline.runtime.lives.instances import Instance, instances_of
 from logline.testing.sim.keyed import KeyedLists, TimedKeyedLists
-from logline.testing.sim.merging import Merging
+from logline.testing.sim.merging import Merging, TellingMerging
 from logline.testing.sim.operators import (
     Blocks,
     Choosy,
@@ -211,7 +211,8 @@ def windows_of_windows(seed: int = 0, *, sources: int = 2, events: int = 6) -> S
     merges = gathers and Random(f"merging {seed}").random() < 0.5
     gathered, *kept = picked
     if gathers:
-        gathered, *kept = make.add("patient", Merging() if merges else Patient(), {IN: picked})
+        merging = TellingMerging if Random(f"telling {seed}").random() < 0.5 else Merging
+        gathered, *kept = make.add("patient", merging() if merges else Patient(), {IN: picked})
     hours, days = Windows(), Windows()
     days.size = 3 * hours.size
     hours.in_time = days.in_time = True
