@@ -60,6 +60,14 @@ def form_of(name: str, op: Operator[Any, Any]) -> Form:
     return Form("typed", f"typed {_shown(declared)}", declared)
 
 
+def layout_of(name: str, op: Operator[Any, Any]) -> str | None:
+    """What this operator's event states are in the log; None if they can't be logged."""
+    try:
+        return form_of(name, op).layout
+    except StateError:
+        return None
+
+
 def check_event_state(name: str, op: Operator[Any, Any]) -> None:
     """Raises unless the operator's event states can be logged, as far as that is known."""
     try:

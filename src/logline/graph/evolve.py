@@ -47,6 +47,9 @@ class LogContents(Flow, Protocol):
     def state_fits(self, operator: OperatorId) -> bool:
         """Whether the pipeline's State can read the state that the log holds."""
 
+    def checkpoints(self, operator: OperatorId) -> Mapping[str, str]:
+        """The sets that are not done and have a checkpoint, with the layout of the event state in it."""
+
     def keys(self, operator: OperatorId) -> int:
         """How many keys have a state or a timer."""
 
@@ -172,6 +175,8 @@ class _Comparison:
             self._compare_state()
         if old.keyed != new.keyed:
             self._compare_keyed()
+        if old.stateless == new.stateless and old.parameters == new.parameters:  # else any open set is in the way
+            self._compare_checkpoints()
         if old.parameters is not None and new.parameters is not None and old.parameters != new.parameters:
             if old.keyed is not None and self._keys():
                 what = f"it had {_pairs(old.parameters)} and now has {_pairs(new.parameters)}"
@@ -200,6 +205,24 @@ class _Comparison:
             self._refuse(what, f"{why}, and these are not done: {some(sets)}", _CLOSE)
         else:
             self._accept(what, "no input set is open that began before")
+
+    def _compare_checkpoints(self) -> None:
+        """A checkpoint takes the place of members (R22): code that can't go on from it can't rebuild its set."""
+        old, new = self.old, self.new
+        if self.contents is not None:
+            saved = self.contents.checkpoints(self.id)
+        else:
+            saved = {"(unknown)": old.event_state or ""} if old.policy == "eventual" else {}
+        if saved and new.moves_members:
+            what = "it merges input sets or puts them out several times now, which sets with a checkpoint can't"
+            self._refuse(what, f"these have one, and are not done: {some(list(saved))}", _CLOSE)
+            return
+        others = {inset: layout for inset, layout in saved.items() if layout != new.event_state}
+        if others:
+            now = "can't be written to a checkpoint" if new.event_state is None else f"is now {new.event_state!r}"
+            what = f"the event state of its input sets was {next(iter(others.values()))!r} and {now}"
+            why = f"the log has checkpoints of the old one, of sets that are not done: {some(list(others))}"
+            self._refuse(what, why, _CLOSE)
 
     def _compare_port(self, port: PortName) -> None:
         was, now = self.old.outputs.get(port), self.new.outputs.get(port)

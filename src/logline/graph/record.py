@@ -27,6 +27,7 @@ from logline.graph.authored import module_of
 from logline.graph.connector import Guarantee, Sink, Source
 from logline.graph.dependencies import dependencies
 from logline.graph.digest import code_digest
+from logline.graph.event_states import layout_of
 from logline.graph.instances import expand
 from logline.graph.model import Connection, Graph, Node, NodeKind, NodeOptions, Policy, Rider, Scope, Wire
 from logline.graph.operator import Dependency, is_stateless
@@ -104,6 +105,10 @@ class OperatorRecord(msgspec.Struct, frozen=True):
     """The fields of the state of a key with their types; None if it has none."""
     migrates: bool = False
     """Whether it makes states of those that an earlier type logged."""
+    event_state: str | None = None
+    """The layout of its event states in checkpoints (R22); None if it has none, or none that can be written."""
+    moves_members: bool = False
+    """Whether it gives the members of a set to another one, which a set with a checkpoint can't."""
 
     @property
     def stages(self) -> bool:
@@ -229,6 +234,8 @@ def _operator(graph: Graph, node: Node) -> OperatorRecord:
         id=graph.id_of(node.name),
         type="" if op is None else _type(op),
         places={target: place for target, sink in node.targets.items() if (place := _place(sink)) is not None},
+        event_state=None if op is None or is_stateless(op) else layout_of(node.name, op),
+        moves_members=op is not None and op.moves_members,
     )
 
 

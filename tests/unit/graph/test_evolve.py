@@ -91,6 +91,24 @@ def test_a_version_that_was_given_stands_for_the_code() -> None:
     assert "version 1 to 2" in sentence
 
 
+def test_another_event_state_is_refused_where_checkpoints_may_be() -> None:
+    class Counting(Stateful):
+        def update(self, inset: Any, acc: Any, event: Any) -> int:
+            return 1
+
+    class Moving(Stateful):
+        moves_members = True
+
+    def under(policy: Any, op: Operator[Any, Any]) -> Graph:
+        return base(hourly=middle("hourly", op=op, options=NodeOptions(policy=policy)))
+
+    (refused,) = changed(under("eventual", Stateful()), under("eventual", Counting())).refused
+    assert "the event state of its input sets was 'plain' and is now 'typed int'" in refused
+    (refused,) = changed(under("eventual", Stateful()), under("pessimistic", Moving())).refused
+    assert "it merges input sets or puts them out several times now" in refused
+    assert changed(under("pessimistic", Stateful()), under("pessimistic", Counting())).refused == []
+
+
 def branched() -> Graph:
     nodes = [*base().nodes.values(), middle("daily"), sink("archive")]
     return graph(nodes, "orders>hourly hourly>store hourly>daily daily>archive")

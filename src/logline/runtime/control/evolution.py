@@ -21,6 +21,7 @@ import msgspec
 from logline.engine.events import CLOSED, Output, Position
 from logline.engine.image import Image
 from logline.engine.keyed import is_key_timer
+from logline.engine.sets import OpenSet
 from logline.engine.spec import write_port
 from logline.engine.step import Step
 from logline.errors import Fenced, LogError, PipelineChanged
@@ -282,6 +283,14 @@ class _Contents:
     def sets(self, operator: OperatorId) -> list[str]:
         return [str(opened.id) for image in self._images(operator) for opened in image.sets.values()]
 
+    def checkpoints(self, operator: OperatorId) -> dict[str, str]:
+        return {
+            str(opened.id): opened.checkpoint.layout
+            for image in self._images(operator)
+            for opened in image.sets.values()
+            if opened.checkpoint is not None
+        }
+
     def keys(self, operator: OperatorId) -> int:
         if instance_name(operator) not in self.store.instances():
             return 0
@@ -292,13 +301,15 @@ class _Contents:
         return sum(image.unsettled_errors for image in self._images(operator))
 
     def sets_with(self, wire: Wire) -> list[str]:
-        return [
-            str(opened.id)
-            for image in self._images(wire.receiver)
-            for opened in image.sets.values()
-            if any(member.channel == wire.channel for member in opened.members)
-            or (opened.checkpoint is not None and opened.checkpoint.lows.get(wire.channel) is not None)
-        ]
+        reader = self.store.read(instance_name(wire.receiver))
+
+        def has(serial: Serial, opened: OpenSet) -> bool:
+            """Of events that a checkpoint covers, the names are left."""
+            covered = () if opened.checkpoint is None else reader.covered(serial)
+            return any(member.channel == wire.channel for member in (*opened.members, *covered))
+
+        sets = (pair for image in self._images(wire.receiver) for pair in image.sets.items())
+        return [str(opened.id) for serial, opened in sets if has(serial, opened)]
 
     def untaken(self, wire: Wire) -> int:
         at = self.store.read(instance_name(wire.receiver)).taken(wire.channel).position

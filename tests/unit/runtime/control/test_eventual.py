@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.unit.runtime.taps import IDS, Bucket, Tap, shared, start
 from tests.waiting import PATIENCE
 
 import logline as ll
-from logline.errors import OptionError, PipelineFailed, StateError
+from logline.errors import OptionError, PipelineChanged, PipelineFailed, StateError
 from logline.graph.eventual import Eventual
 from logline.graph.model import Retry
 from logline.graph.operator import Context, Emit, Event, Operator
@@ -201,8 +202,63 @@ def test_other_code_does_not_read_a_checkpoint(key: str) -> None:
     with start(p, log) as run:
         fill(key, run, tap, 1, 2)
     changed, _, _ = pipeline(key, Changed(key), policy="eventual", eventual=OFTEN)
-    with pytest.raises(PipelineFailed, match=r"operator 'sums': the log has a checkpoint .* other code has made"):
-        start(changed, log).wait(PATIENCE)
+    said = r"operator 'sums': the event state .* was 'typed Sums\(.* and is now 'typed Wider\(.* not done: all; run"
+    with pytest.raises(PipelineChanged, match=said):
+        start(changed, log)
+    assert re.search(said, str(changed.check(log)))
+    tap.put(4)
+    tap.close_it()
+    run = start(changed, log, fresh=["sums"])  # from what the log still has
+    assert run.wait(PATIENCE).phase == "finished"
+
+
+ROWS = pa.schema([("item", pa.string()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])
+OFTEN_INLINE = Eventual(replay=0, every="0s", budget=1.0)
+
+
+def windowed(events: int, by: str = "item", schema: pa.Schema = ROWS, **more: Any) -> Pipeline:
+    """A day with some events so far."""
+    kinds = [field.type for field in schema]
+    tables = [pa.table([["a"], pa.array([n], kinds[1]), pa.array([n], kinds[2])], schema) for n in range(events)]
+    how: dict[str, Any] = {"agg": {"total": ("n", "sum")}, "policy": "eventual", "eventual": OFTEN_INLINE, **more}
+    window = how.pop("window", ll.tumbling("1d", on="at"))
+    if how["policy"] is None:
+        how = {"agg": how["agg"]}
+    p = Pipeline("days")
+    rows = p.source("rows", ll.sources.batches(lambda: tables, schema=schema), rows=1)
+    rows.window("daily", window, by=[by], **how).sink("store", ll.sinks.collect())
+    return p
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"agg": {"total": ("n", "max")}},
+            "was '.*n: sum' and is now '.*n: max': the log has checkpoints of",
+        ),
+        ({"by": "n", "agg": {"total": ("n", "sum")}}, r"was '.*by=\(item\).*' and is now '.*by=\(n\)"),
+        ({"window": ll.tumbling("1d", on="at", updates="1h"), "policy": None}, "puts them out several times now"),
+        (
+            {"schema": ROWS.set(2, pa.field("n", pa.float64()))},
+            "are in use: 'daily' has them in the sets",
+        ),
+    ],
+)
+def test_a_change_that_cannot_read_the_checkpoints_is_refused_before_anything_runs(
+    tmp_path: Any, change: dict[str, Any], says: str
+) -> None:
+    log = f"lmdb:{tmp_path / 'log'}"
+    run = windowed(3).run(log, engine="inline", until="now")
+    assert run.status().operators["daily"].replay == 0
+    changed = windowed(4, **change)
+    refused = str(changed.check(log)).partition("changed, refused:")[2]
+    assert re.search(f"operator '(daily|rows)': .*{says}", refused)
+    assert 'fresh=["' in refused and "--close" in refused
+    with pytest.raises(PipelineChanged, match=says):
+        changed.run(log, engine="inline")
+    assert windowed(4).run(log, engine="inline").result("store")["total"].to_pylist() == [6]  # nothing has happened
+    windowed(5, **change).run(log, engine="inline")  # no set is open any more
 
 
 class Opaque(Summing):
