@@ -46,7 +46,7 @@ class KeyedOperators:
         empty batch. A key that was not called for `ttl` is forgotten: by the event-time column `time` if there is
         one, else by the wall clock. `migrate` makes a state of one that an earlier type logged, given as a dict.
         """
-        resolved = _in_order(name, resolve(name, "rows", options))
+        resolved = _in_order(name, resolve(name, "stateful", options))
         declared = made(name, read_schema, schema)
         op = made(name, stateful, fn, declared, resolved, by=by, state=state, ttl=ttl, time=time, migrate=migrate)
         # A key is tried again by itself, and keys of one event are at work at once, not events.

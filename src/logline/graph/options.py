@@ -24,7 +24,7 @@ from logline.graph.operator import Duration
 from logline.names import NAME_RULE, OperatorName, may_name
 from logline.planned import ONE_INSTANCE
 
-Kind = Literal["source", "operator", "rows", "writer", "sink"]
+Kind = Literal["source", "operator", "rows", "stateful", "writer", "sink"]
 """What takes options: `rows` is map_rows or map_batches, `writer` an operator with targets."""
 Honoured = Literal["pessimistic", "eventual", "ephemeral"]
 """The policies that are honoured yet."""
@@ -116,9 +116,11 @@ _HONOURED: Mapping[Kind, frozenset[str]] = {
     "source": SourceOptions.__optional_keys__ | {"rows", "within"},
     "operator": OperatorOptions.__optional_keys__,
     "rows": RowOptions.__optional_keys__,
+    "stateful": RowOptions.__optional_keys__,
     "writer": WriterOptions.__optional_keys__,
     "sink": SinkOptions.__optional_keys__,
 }
+KEPT_BY_KEY = "the state of each key is in the log as it is, so there is nothing to checkpoint and to take in again"
 _WHY_NOT = {
     ("sink", "concurrency"): "a sink writes in order",
     ("sink", "ordered"): "a sink writes in order",
@@ -135,7 +137,9 @@ _WHY_NOT = {
     ("source", "ephemeral"): "what it has read is logged, so that it is read once; the operators behind it can be it",
     ("sink", "ephemeral"): "a write is logged before it is made; the operators before it can be it",
     ("operator", "accept"): "it has no target",
+    ("stateful", "eventual"): KEPT_BY_KEY,
     ("rows", "accept"): "it has no target",
+    ("stateful", "accept"): "it has no target",
 }
 
 

@@ -32,6 +32,7 @@ from logline.graph.event_states import check_event_state
 from logline.graph.lineage_paths import enabled_ports
 from logline.graph.model import ERRORS_SCHEMA, Connection, Graph, Node
 from logline.graph.operator import Operator, is_stateless
+from logline.graph.options import KEPT_BY_KEY
 from logline.graph.shipping import check_shippable
 from logline.graph.states import check_state
 from logline.names import ERRORS, NAME_RULE, may_name
@@ -276,7 +277,9 @@ def _keyed(node: Node, op: Operator[Any, Any]) -> Iterator[LoglineError]:
 
 
 def _eventual(name: str, op: Operator[Any, Any]) -> Iterator[LoglineError]:
-    if is_stateless(op):
+    if op.Keyed is not None:
+        yield OptionError(f"operator {name!r}: the policy 'eventual' is refused: {KEPT_BY_KEY}; leave it out")
+    elif is_stateless(op):
         yield OptionError(
             f"operator {name!r}: the policy 'eventual' is refused: {type(op).__name__} defines no assign(), so it "
             "takes each event by itself and has no input sets that stay open; leave it out"

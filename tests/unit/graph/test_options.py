@@ -24,6 +24,7 @@ TAKES: dict[Any, Any] = {
     "source": SourceOptions,
     "operator": OperatorOptions,
     "rows": RowOptions,
+    "stateful": RowOptions,
     "writer": WriterOptions,
     "sink": SinkOptions,
 }

@@ -317,6 +317,20 @@ def test_a_stateless_operator_a_source_and_a_sink_have_no_checkpoints(key: str) 
         tap.filter("f", lambda batch: batch, policy="eventual")
 
 
+def test_the_state_of_a_key_is_in_the_log_as_it_is(key: str) -> None:
+    tap = Pipeline("p").source("tap", Tap(key))
+    other = tap.pipeline.source("other", Tap(key))
+    said = "the policy 'eventual' is refused: the state of each key is in the log as it is, so there is nothing to"
+    with pytest.raises(OptionError, match=f"'s': {said}"):
+        tap.stateful("s", lambda batch, ctx: batch, by=["id"], state=Sums, schema=IDS, policy="eventual")
+    with pytest.raises(OptionError, match=f"'d': {said}"):
+        tap.dedup("d", by=["id"], policy="eventual")
+    with pytest.raises(OptionError, match=f"'t': {said}"):
+        tap.top("t", 3, by=["id"], order="id", policy="eventual")
+    with pytest.raises(OptionError, match=f"'l': {said}"):
+        tap.lookup("l", ll.table(other, key=["id"]), on=["id"], policy="eventual")
+
+
 @pytest.mark.parametrize(
     "window",
     [
