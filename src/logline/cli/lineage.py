@@ -91,8 +91,8 @@ def sql(
     """Ask the log in SQL.
 
     \b
-    Tables: event_log, event_data, read_action, state, event_lineage, lineage_edges, and each port with its
-    records and the column _event: orders, hourly, "hourly.late".
+    Tables: event_log, event_data, read_action, state, event_lineage, lineage_edges, checkpoints, and each port
+    with its records and the column _event: orders, hourly, "hourly.late".
     \b
     logline sql lmdb:sales.log "select item_id, sum(amount) from orders group by all"
     logline sql lmdb:sales.log "select * from lineage_edges where input = 'orders:7'"

@@ -27,6 +27,9 @@ from logline.names import Serial
 class Schedule(Protocol):
     """Which open sets are to have a checkpoint, and when. It knows sets by their serial, and has no clock."""
 
+    records: int
+    """Checkpoints and records of members that recovery would read now (CEC's q)."""
+
     def restore(self, image: Image, now: Monotonic, spent: int) -> None:
         """A life begins, with these open sets. Rebuilding them took so many microseconds."""
 
@@ -111,6 +114,11 @@ class Checkpointing:
             self._undurable.difference_update(sets.checkpoints, sets.done, (f.serial for f in sets.finished))
         if sets.checkpoints:
             self._act(do.LetGo({serial: checkpoint.covers for serial, checkpoint in sets.checkpoints.items()}))
+
+    @property
+    def extent(self) -> int:
+        """Records of open sets that recovery would read now; 0 if nobody counts them."""
+        return 0 if self._schedule is None else self._schedule.records
 
     def wake(self, now: Monotonic) -> Monotonic | None:
         """When to ask again whether it is time for some."""

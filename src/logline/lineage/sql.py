@@ -25,6 +25,7 @@ from logline.lineage.partial import announce_partial
 from logline.lineage.tables import edges
 from logline.lineage.view import Event, LogView, Port, name_of, port_text
 from logline.names import Ssn, port_name
+from logline.store.footprints import checkpoints_table
 from logline.store.tables import TABLES, one_table
 
 CHUNK = 64
@@ -52,12 +53,15 @@ def database() -> Iterator[Any]:
 
 
 def names(view: LogView) -> Mapping[str, Callable[[], pa.Table]]:
-    """What a query can be made on: the five tables, `lineage_edges`, and each port with its records.
+    """What a query can be made on: the five tables, `lineage_edges`, `checkpoints`, and each port with its records.
 
     A port has the columns of its events and `_event`, the name of the event. `hourly.late` is written
     `"hourly.late"`, in double quotes. A port whose short name is that of a table is written in full: `"state.out"`.
     """
-    found: dict[str, Callable[[], pa.Table]] = {"lineage_edges": lambda: edges(view)}
+    found: dict[str, Callable[[], pa.Table]] = {
+        "lineage_edges": lambda: edges(view),
+        "checkpoints": lambda: checkpoints_table(view.store, view.record),
+    }
     for name, make in TABLES.items():
         found[name] = lambda make=make: make(view.store, view.record)  # type: ignore[misc]
     tables = {_folded(name) for name in found}

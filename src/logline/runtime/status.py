@@ -47,6 +47,9 @@ class OperatorStatus:
     """Open sets that have a checkpoint."""
     replay: int = 0
     """Events that a recovery would take in again: members of open sets that no checkpoint covers."""
+    extent: int = 0
+    """Records of open sets that a recovery would read, with `policy="eventual"`: checkpoints, and records of members
+    that no checkpoint covers."""
     in_flight: int = 0
     """Sets in generation."""
     calls: int = 0
@@ -201,10 +204,10 @@ def _remarks(operators: Mapping[str, OperatorStatus]) -> list[str]:
 
 def _recovery(one: OperatorStatus) -> str:
     """
-    >>> _recovery(OperatorStatus(open_sets=3, checkpoints=2, replay=17))
-    'recovery would take in 17 events again; 2 of 3 open sets have a checkpoint'
+    >>> _recovery(OperatorStatus(open_sets=3, checkpoints=2, replay=17, extent=6))
+    'recovery would read 6 records and take in 17 events again; 2 of 3 open sets have a checkpoint'
     """
-    again = f"recovery would take in {_counted(one.replay, 'event')} again"
+    again = f"recovery would read {_counted(one.extent, 'record')} and take in {_counted(one.replay, 'event')} again"
     return f"{again}; {one.checkpoints} of {one.open_sets} open sets have a checkpoint"
 
 
@@ -250,7 +253,8 @@ def _counted(count: int, what: str) -> str:
 
 def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> OperatorStatus:
     """What the log says of an instance that has no life, added to what `live` holds."""
-    image = store.read(spec.name).image()
+    reader = store.read(spec.name)
+    image = reader.image()
     last = {port: image.put_out(port) for port in spec.ports}
     # Most instances have no errors, and some have many members.
     retried = on_their_way(image, spec.name) if image.unsettled_errors else set()
@@ -259,15 +263,19 @@ def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> Ope
         # A life knows of a write before its journal does (R3).
         done = max(image.written.get(target, 0), live.targets.get(str(target), TargetStatus()).written)
         targets[str(target)] = TargetStatus(done, max(image.head(write_port(target)).last - done, 0))
+    waiting = {serial: opened for serial, opened in image.sets.items() if opened.cause != "parked"}
+    saved = sum(opened.checkpoint is not None for opened in waiting.values())
+    eventual = spec.policy == "eventual" or saved > 0
     return replace(
         live,
         taken=max(sum(image.taken(channel.name) for channel in spec.inputs) - spec.passed, 0),
         out=sum(last.values()),
         lag=lag_behind(store, spec.inputs, image.positions, image.clock),
         watermark=shown_time(image.port_time),
-        open_sets=sum(opened.cause != "parked" for opened in image.sets.values()),
-        checkpoints=sum(o.checkpoint is not None for o in image.sets.values() if o.cause != "parked"),
-        replay=sum(len(opened.members) for opened in image.sets.values() if opened.cause != "parked"),
+        open_sets=len(waiting),
+        checkpoints=saved,
+        replay=sum(len(opened.members) for opened in waiting.values()),
+        extent=saved + sum(n for serial, n in reader.records().items() if serial in waiting) if eventual else 0,
         errors=image.unsettled_errors - len(retried),
         errors_retried=len(retried),
         errors_ever=last.get(ERRORS, 0),

@@ -63,6 +63,7 @@ def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatu
         open_sets=len(sets),
         checkpoints=sum(one.saved is not None for one in sets),
         replay=sum(one.count - (0 if one.saved is None else one.saved.covers) for one in sets),
+        extent=machine.checkpointing.extent if isinstance(machine, OperatorMachine) else 0,
         calls=driver.life.calls_in_flight,
         errors=max(machine.outbox.unsettled_errors - len(retried), 0),
         errors_retried=len(retried),

@@ -165,7 +165,7 @@ class Log:
         return queries.calls(self.store, event)
 
     def sql(self, query: str) -> pa.Table:
-        """A query on the five tables, on `lineage_edges`, and on the records of ports.
+        """A query on the five tables, on `lineage_edges`, `checkpoints`, and on the records of ports.
 
         `log.sql("select item_id, count(*) from orders group by all")`; a port has the column `_event` with the name
         of each record's event (`__event` if it has an `_event` of its own), and `"hourly.late"` is written in double

@@ -150,9 +150,11 @@ def test_the_log_says_what_recovery_would_have_to_do(key: str) -> None:
     with start(p, f"memory:{key}") as run:
         fill(key, run, tap, 1, 2, 4)
         status = run.status()
-        assert (status.operators["sums"].checkpoints, status.operators["sums"].replay) == (1, 0)
-        said = "sums: recovery would take in 0 events again; 1 of 1 open sets have a checkpoint"
+        sums = status.operators["sums"]
+        assert (sums.checkpoints, sums.replay, sums.extent) == (1, 0, 1)
+        said = "sums: recovery would read 1 record and take in 0 events again; 1 of 1 open sets have a checkpoint"
         assert said in str(status)
+    assert run.log.sql("select state, covered from checkpoints").to_pylist() == [{"state": "check", "covered": 3}]
     (row,) = run.log.table("checkpoints").to_pylist()
     nbytes = row.pop("bytes")
     assert nbytes > 0
@@ -250,7 +252,8 @@ def test_a_change_that_cannot_read_the_checkpoints_is_refused_before_anything_ru
 ) -> None:
     log = f"lmdb:{tmp_path / 'log'}"
     run = windowed(3).run(log, engine="inline", until="now")
-    assert run.status().operators["daily"].replay == 0
+    daily = run.status().operators["daily"]
+    assert (daily.replay, daily.extent) == (0, 1)
     changed = windowed(4, **change)
     refused = str(changed.check(log)).partition("changed, refused:")[2]
     assert re.search(f"operator '(daily|rows)': .*{says}", refused)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import pyarrow as pa
@@ -74,16 +74,20 @@ def test_windows_behind_close_in_the_run_that_brings_the_time(tmp_path: Any, mid
     assert closed == [2, 5, 8, 11]
 
 
+def in_windows_behind(log: str, middle: Middle, rows: Any, others: Any, until: Literal["now", "end"]) -> ll.Run:
+    p = ll.Pipeline("behind")
+    made = middle(p, source(p, "rows", rows, rows=1000, lateness=LATENESS), others)
+    behind = made.window("behind", ll.tumbling("5m", on="date"), agg={"n": ("key", "count")})
+    behind.sink("store", ll.sinks.collect())
+    behind["late"].sink("late", ll.sinks.collect())
+    return p.run(log, engine="inline", until=until)
+
+
 def test_a_session_that_begins_earlier_by_now_holds_time_back_for_that() -> None:
     tables = [table((1, minute)) for minute in (100, 92, 130, 200)]  # the first two are one session
     log = f"memory:{uuid4()}"
-    for read, how in ((2, {"until": "now"}), (3, {"until": "now"}), (4, {})):
-        p = ll.Pipeline("earlier")
-        made = session(p, source(p, "rows", tables[:read], rows=1, lateness=LATENESS), tables)
-        behind = made.window("behind", ll.tumbling("5m", on="date"), agg={"n": ("key", "count")})
-        behind.sink("store", ll.sinks.collect())
-        behind["late"].sink("late", ll.sinks.collect())
-        run = p.run(log, engine="inline", **how)
+    in_windows_behind(log, session, tables[:3], [], "now")
+    run = in_windows_behind(log, session, tables, [], "end")
     assert run.result("late").num_rows == 0
     begins = [at - BEGIN for at in run.result("store")["window_start"].to_pylist()]
     assert begins == [timedelta(minutes=minute) for minute in (90, 130, 200)]
@@ -119,12 +123,8 @@ def in_time(draw: st.DrawFn) -> list[list[tuple[int, int]]]:
 @given(events=in_time(), others=in_time(), stops=st.integers(1, 3))
 def test_no_row_is_late_behind_rows_that_are_in_time(middle: Middle, events: Any, others: Any, stops: int) -> None:
     log = f"memory:{uuid4()}"
-    for stop in range(1, stops + 1):  # each run begins where the last one was stopped
-        part = [[table(*rows) for rows in given[: max(1, len(given) * stop // stops)]] for given in (events, others)]
-        p = ll.Pipeline("behind")
-        made = middle(p, source(p, "rows", part[0], rows=1000, lateness=LATENESS), part[1])
-        hourly = made.window("hourly", ll.tumbling("5m", on="date"), agg={"n": ("key", "count")})
-        hourly.sink("store", ll.sinks.collect())
-        hourly["late"].sink("late", ll.sinks.collect())
-        run = p.run(log, engine="inline", **({"until": "now"} if stop < stops else {}))
-    assert run.result("late").num_rows == 0
+    rows, more = ([table(*some) for some in given] for given in (events, others))
+    for stop in range(1, stops):  # each run begins where the last one was stopped
+        first, others = (given[: max(1, len(given) * stop // stops)] for given in (rows, more))
+        in_windows_behind(log, middle, first, others, "now")
+    assert in_windows_behind(log, middle, rows, more, "end").result("late").num_rows == 0
