@@ -76,6 +76,41 @@ def test_sets_that_are_open(postgres: Database, store: Store, tmp_path: Path) ->
     assert {row[1] for row in found["event_log"] if row[4] == "sums"} == {"done", "undone"}
 
 
+class Seen(msgspec.Struct):
+    times: int = 0
+
+
+def count(batch: pa.RecordBatch, ctx: Any) -> pa.RecordBatch:
+    ctx.state.times += batch.num_rows
+    return batch
+
+
+@pytest.mark.parametrize("scope", [False, True])
+def test_checkpoints_event_time_and_keys(postgres: Database, store: Store, scope: bool) -> None:
+    """Of windows, sessions and a state per key; some windows are out, and some records have no time."""
+    schema = pa.schema([("key", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+    minutes = [0, 10, 70, None, 80, 90]
+    times = [pa.array([None if m is None else m * 60_000_000] * 2, schema.field("at").type) for m in minutes]
+    tables = [pa.table([["a", "b"], at], schema) for at in times]
+    p = ll.Pipeline("eventual")
+    rows = p.source("rows", ll.sources.batches(lambda: tables, schema=schema), rows=2, time="at")
+    often = ll.Eventual(replay=1, every="0s", budget=1.0)
+    agg: Any = {"n": ("key", "count")}
+    rows.window("hourly", ll.tumbling("1h", on="at"), agg=agg, policy="eventual", eventual=often)
+    rows.window("visits", ll.session_window("15m", on="at"), by=["key"], agg=agg)
+    rows.stateful("seen", count, by=["key"], state=Seen, schema=schema)
+    if scope:
+        p.lineage()
+    run = p.run(log_url(postgres), engine="inline", until="now")
+    run.log.store.close()
+    found = check_views(postgres, store)
+    states = {(row[0], row[2]) for row in found["checkpoints"]}
+    assert {("hourly", "check"), ("visits", "open")} <= states
+    assert ("hourly", "result") in states or not scope
+    ((keys, late),) = postgres.ask("select max(keys), max(late) from status")
+    assert (keys, late) == (2, 1)
+
+
 def test_several_ports_and_scopes(postgres: Database, store: Store) -> None:
     ran(figure_2("R2.out", "OP3.out"), postgres)
     found = check_views(postgres, store)
@@ -197,7 +232,7 @@ def test_a_payload_in_parts(postgres: Database) -> None:
 def test_a_role_that_may_only_read_the_views(postgres: Database, store: Store) -> None:
     ran(hourly_sales(A1, A2), postgres)
     role = f"reader_{postgres.schema}"
-    views = "event_log, event_data, read_action, state, event_lineage, lineage_edges, errors, status"
+    views = "event_log, event_data, read_action, state, event_lineage, lineage_edges, errors, checkpoints, status"
     postgres.ask(f"create role {role}")
     try:
         postgres.ask(f"grant usage on schema {postgres.schema} to {role}")

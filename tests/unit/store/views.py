@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from tests.postgres import Database
 from logline.lineage.queries import lineage_edges
 from logline.runtime.log.error_states import error_states
 from logline.runtime.log.log_status import log_status
+from logline.store.footprints import checkpoints_table
 from logline.store.seam import Store
 from logline.store.tables import TABLES, record_in
 
@@ -27,7 +29,10 @@ def _sorted(rows: Rows) -> Rows:
 
 def table(store: Store, name: str) -> Rows:
     """A table of the log, as Python makes it."""
-    made = lineage_edges(store) if name == "lineage_edges" else TABLES[name](store, record_in(store))
+    if name == "lineage_edges":
+        made = lineage_edges(store)
+    else:
+        made = {**TABLES, "checkpoints": checkpoints_table}[name](store, record_in(store))
     return _sorted([tuple(row.values()) for row in made.to_pylist()])
 
 
@@ -38,7 +43,7 @@ def view(postgres: Database, name: str) -> Rows:
 
 def check_views(postgres: Database, store: Store) -> dict[str, Rows]:
     """Compares all views row by row, and returns the tables that are equal."""
-    found = {name: table(store, name) for name in (*TABLES, "lineage_edges")}
+    found = {name: table(store, name) for name in (*TABLES, "lineage_edges", "checkpoints")}
     for name, expected in found.items():
         if name != "event_data":
             assert view(postgres, name) == expected, name
@@ -66,7 +71,11 @@ def _said(output: Any) -> tuple[str | None, str | None]:
 def _check_status(postgres: Database, store: Store) -> None:
     known = log_status(store)
     columns = ["taken", "out", "lag", "open_sets", "in_flight", "written", "pending", "restarts", "errors"]
+    columns += ["checkpoints", "replay", "extent", "late", "keys"]
     expected = [
         (name, known.phase, *(getattr(one, column) for column in columns)) for name, one in known.operators.items()
     ]
     assert postgres.ask(f"select operator, phase, {', '.join(columns)} from status") == expected
+    times = dict(postgres.ask("select operator, watermark from status"))
+    shown = {name: "" if at is None else str(at.astimezone(UTC)) for name, at in times.items()}
+    assert shown == {name: one.watermark for name, one in known.operators.items()}

@@ -221,6 +221,34 @@ join graph_channels c on c.channel = m.channel and c.traced_ever
 join graph_instances s on s.instance = c.sender
 where g.side = 'out' and g.traced_ever;
 
+-- What the log has of each input set, and what recovery would have to read of it (`store/footprints.py`; R22).
+create view raw_footprints as
+select s.instance, s.serial, s.id_text, s.cause, c.serial is not null as saved, coalesce(c.covers, 0) as covered,
+    coalesce(c.nbytes, 0) as nbytes, m.records + (c.serial is not null)::int as extent, m.later as replay
+from raw_sets s
+left join raw_checkpoints c on c.instance = s.instance and c.serial = s.serial
+cross join lateral (
+    select count(*) as records, coalesce(sum(many.members), 0)::bigint as later
+    from raw_members m
+    cross join lateral (
+        select sum((part.value -> 1 ->> pair.at + 1)::bigint) as members
+        from json_array_elements(m.runs) as part(value)
+        cross join lateral generate_series(0, json_array_length(part.value -> 1) - 2, 2) as pair(at)) as many
+    where m.instance = s.instance and m.serial = s.serial) as m;
+
+create view checkpoints as
+select o.called as operator, f.id_text || '#' || f.serial as inset_id,
+    case when f.cause is not null then 'result' when f.saved then 'check' else 'open' end as state,
+    f.covered + f.replay as members, f.covered, f.nbytes as bytes, f.extent, f.replay
+from raw_operators o join raw_footprints f on f.instance = o.number
+where not o.stateless
+union all
+select o.called, m.id_text || '#' || m.serial, 'result', count(*), 0, 0, 0, 0
+from raw_operators o
+join raw_memberships m on m.instance = o.number and m.status = 'done' and m.shown
+where not o.stateless
+group by o.called, m.serial, m.id_text;
+
 -- Events on ports `errors`: waiting, being retried, retried, failed again, dropped.
 create view raw_errors as
 select o.number, event_name(o.called, e.port, e.ssn) as event, o.operator,
@@ -284,7 +312,9 @@ select o.called as operator, phase.phase,
         left join raw_clock n on n.instance = s.number and n.channel = '>#' || c.out
         left join raw_clock t on t.instance = o.number and t.channel = '#' || c.channel
         where c.receiver = o.instance and c.kind = 'open')::bigint as lag,
-    (select count(*) from raw_sets s where s.instance = o.number and s.cause is distinct from 'parked') as open_sets,
+    sets.open_sets, sets.checkpoints, sets.replay,
+    case when sets.checkpoints > 0 or (select graph -> 'operators' -> o.operator ->> 'policy' from about) = 'eventual'
+        then sets.extent else 0 end as extent,
     case when lives then (note -> 'operators' -> o.called ->> 'in_flight')::bigint else 0 end as in_flight,
     (select coalesce(sum(w.value), 0) from raw_written w where w.instance = o.number)::bigint as written,
     (select coalesce(sum(greatest(coalesce(h.last, 0) - coalesce(w.value, 0), 0)), 0) from graph_ports g
@@ -293,8 +323,19 @@ select o.called as operator, phase.phase,
         where g.instance = o.instance and g.side = 'target')::bigint as pending,
     coalesce((note -> 'operators' -> o.called ->> 'restarts')::bigint, 0) as restarts,
     (select count(*) from raw_errors x where x.number = o.number and x.state = 'waiting') as errors,
+    (select coalesce(sum(coalesce(h.last, 0) - o.marks - coalesce(t.value, 0)), 0) from graph_ports g
+        left join raw_heads h on h.instance = o.number and h.port = g.port
+        left join raw_clock t on t.instance = o.number and t.channel = '>#' || g.port
+        where g.instance = o.instance and g.side = 'out' and g.port = 'late')::bigint as late,
+    coalesce((note -> 'operators' -> o.called ->> 'keys')::bigint, 0) as keys,
+    (select timestamptz 'epoch' + t.value * interval '1 microsecond' from raw_clock t
+        where t.instance = o.number and t.channel = '>') as watermark,
     case when lives then (note -> 'operators' -> o.called ->> 'pid')::bigint end as pid,
     case when lives then note -> 'operators' -> o.called ->> 'host' end as host
 from raw_operators o cross join phase
+cross join lateral (
+    select count(*) as open_sets, count(*) filter (where f.saved) as checkpoints,
+        coalesce(sum(f.replay), 0)::bigint as replay, coalesce(sum(f.extent), 0)::bigint as extent
+    from raw_footprints f where f.instance = o.number and f.cause is distinct from 'parked') as sets
 where not o.former
 order by o.at;
