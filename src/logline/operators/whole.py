@@ -26,6 +26,7 @@ class Running(NamedTuple):
     """The event state: how many events came, and the parts of the aggregates."""
 
     events: int
+    """Those with rows."""
     parts: Any
 
 
@@ -47,6 +48,8 @@ class WholeAggregate(Operator[Running, None]):
 
     def assign(self, event: Event, ctx: Context[None]) -> Sequence[InsetId]:
         every, events = self.window.every, self.window.events
+        if not event.batch.num_rows:  # it changes nothing, so it makes no version
+            return [] if self.window.versions and ALL in ctx.open_sets() else [ALL]
         if every is not None:
             ctx.fire(ALL, after=every, keep=True)
         if events is not None:
@@ -57,7 +60,7 @@ class WholeAggregate(Operator[Running, None]):
 
     def update(self, inset: InsetId, acc: Running | None, event: Event) -> Running:
         events, parts = acc or (0, None)
-        return Running(events + 1, self.aggregates.add(parts, event.batch))
+        return Running(events + (event.batch.num_rows > 0), self.aggregates.add(parts, event.batch))
 
     def generate(self, inset: InsetId, acc: Running, ctx: Context[None]) -> Iterator[Emit]:
         if not ctx.changed:

@@ -89,6 +89,15 @@ def test_the_whole_stream_every_so_many_events() -> None:
     assert op.end().out().to_pylist() == [*expected, {"window_version": 3, "total": 31}]
 
 
+@pytest.mark.parametrize("window", [ll.whole(events=1), ll.whole(every="1s")])
+def test_an_event_without_rows_makes_no_version(window: Any) -> None:
+    op = drive(window).send(rows()).advance("1m")
+    assert op.out().num_rows == 0
+    expected = [{"window_version": 1, "total": 1}]
+    assert op.send(rows((1, 1))).advance("1m").out().to_pylist() == expected
+    assert op.send(rows()).advance("1m").end().out().to_pylist() == expected
+
+
 def test_the_whole_stream_every_so_much_time() -> None:
     op = drive(ll.whole(every="1m")).send(rows((1, 1))).advance("59s").send(rows((1, 2)))
     assert op.out().num_rows == 0
