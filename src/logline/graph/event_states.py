@@ -14,7 +14,6 @@ An operator says it in one of three ways, and the first that it has counts:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
@@ -22,7 +21,7 @@ import pyarrow as pa
 
 from logline.errors import StateError
 from logline.graph.operator import Operator
-from logline.graph.states import state_fields
+from logline.graph.states import state_fields, unknown_types
 
 REMEDY = (
     "declare its type as the result of update(), a dataclass or msgspec.Struct of types that msgspec knows, "
@@ -55,7 +54,7 @@ def form_of(name: str, op: Operator[Any, Any]) -> Form:
         info = msgspec.inspect.type_info(declared)
     except TypeError as error:  # a union of types of which it knows only some, say
         raise StateError(f"operator {name!r}: its event state can't be logged ({error}): {REMEDY}") from None
-    if unknown := next(_unknown(info, set()), None):
+    if unknown := next(unknown_types(info, set()), None):
         raise StateError(f"operator {name!r}: its event state has a {unknown}, which can't be logged: {REMEDY}")
     return Form("typed", f"typed {_shown(declared)}", declared)
 
@@ -91,22 +90,6 @@ def _declared(op: Operator[Any, Any]) -> Any:
     if hint is None or hint is Any or hint is object or isinstance(hint, TypeVar):
         return None
     return None if isinstance(hint, type) and issubclass(hint, pa.Table | pa.RecordBatch) else hint
-
-
-def _unknown(info: Any, seen: set[Any]) -> Iterator[str]:
-    """The types within a declared one that msgspec does not know."""
-    cls = getattr(info, "cls", None)
-    if isinstance(info, msgspec.inspect.CustomType):
-        yield cls.__name__ if isinstance(cls, type) else str(cls)
-    if cls is not None and cls in seen:
-        return
-    seen.add(cls)
-    parts = [getattr(info, name, None) for name in ("item_type", "key_type", "value_type")]
-    parts += [field.type for field in getattr(info, "fields", ())]
-    parts += [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
-    for part in parts:
-        if part is not None:
-            yield from _unknown(part, seen)
 
 
 def _shown(declared: Any) -> str:

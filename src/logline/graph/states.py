@@ -8,7 +8,7 @@ state is read back before it is committed (R6): a log never holds a state that n
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, get_type_hints
 
@@ -43,6 +43,7 @@ def decode_state(data: bytes, kind: type) -> Any:
 def check_state(name: str, kind: type) -> None:
     """Raises a StateError unless a fresh `State()` comes back from the log as it was."""
     _resolve(kind, set())
+    _check_types(name, kind)
     try:
         state = kind()
     except Exception as error:
@@ -60,6 +61,37 @@ def check_state(name: str, kind: type) -> None:
     if (path := _difference(state, back)) is not None:
         where = f"the field {path!r} of its state" if path else "the state"
         raise StateError(f"operator {name!r}: {where} comes back changed from the log: {_REMEDY}")
+
+
+def _check_types(name: str, kind: type) -> None:
+    """A field that may be None is tried out with None alone: what else it may hold, its type says."""
+    try:
+        info = msgspec.inspect.type_info(kind)
+    except TypeError:
+        return  # what is wrong shows when a state is tried out
+    for field in getattr(info, "fields", ()):
+        unknown = next((one for one in unknown_types(field.type, set()) if one != "object"), None)
+        if unknown is not None:
+            raise StateError(
+                f"operator {name!r}: the field {field.name!r} of its state may hold a {unknown}, which can't be "
+                f"written to the log: {_REMEDY}"
+            )
+
+
+def unknown_types(info: Any, seen: set[Any]) -> Iterator[str]:
+    """The types within a declared one, as msgspec sees it, that it does not know."""
+    cls = getattr(info, "cls", None)
+    if isinstance(info, msgspec.inspect.CustomType):
+        yield cls.__name__ if isinstance(cls, type) else str(cls)
+    if cls is not None and cls in seen:
+        return
+    seen.add(cls)
+    parts = [getattr(info, name, None) for name in ("item_type", "key_type", "value_type")]
+    parts += [field.type for field in getattr(info, "fields", ())]
+    parts += [*getattr(info, "types", ()), *getattr(info, "item_types", ())]
+    for part in parts:
+        if part is not None:
+            yield from unknown_types(part, seen)
 
 
 def check_logged(name: str, state: Any, data: bytes, kind: type) -> None:

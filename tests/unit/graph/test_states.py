@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from logline.errors import StateError
@@ -32,6 +33,23 @@ def test_a_state_comes_back_from_the_log_as_it_was() -> None:
 @pytest.mark.parametrize("kind", [Counters, Block, dict, int])
 def test_states_that_can_be_logged(kind: type) -> None:
     check_state("hourly", kind)
+
+
+@dataclass
+class MayHoldATable:
+    last: pa.Table | None = None
+
+
+@dataclass
+class HoldsAnything:
+    last: object = None
+    tables: Any = None
+
+
+def test_what_a_field_may_hold_counts_not_what_it_holds_first() -> None:
+    with pytest.raises(StateError, match="operator 'hourly': the field 'last' of its state may hold a Table, which"):
+        check_state("hourly", MayHoldATable)
+    check_state("hourly", HoldsAnything)  # what is in it shows when it is logged
 
 
 @dataclass(eq=False)
