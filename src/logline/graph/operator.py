@@ -391,6 +391,11 @@ class Operator(Generic[A, S]):
         sets are open a run with another one is refused (R14): `update` would rebuild them as something else."""
         return {}
 
+    def key_rows(self) -> pa.Schema | None:
+        """Of an operator with `Keyed = bytes` whose states are Arrow record batches, without their schema: the
+        columns of these rows. `log.state` shows them then."""
+        return None
+
     def passes(self, watermark: datetime) -> datetime | None:
         """How far the event time of the outputs is when that of the inputs is at `watermark`: nothing that follows
         from rows at or after the watermark is before it. The same time by default; None, always, if the outputs have

@@ -105,6 +105,8 @@ class OperatorRecord(msgspec.Struct, frozen=True):
     """The fields of the state of a key with their types; None if it has none."""
     migrates: bool = False
     """Whether it makes states of those that an earlier type logged."""
+    key_rows: str | None = None
+    """The columns of the rows that the state of a key is, as a serialized schema; None if it is something else."""
     event_state: str | None = None
     """The layout of its event states in checkpoints (R22); None if it has none, or none that can be written."""
     moves_members: bool = False
@@ -198,7 +200,7 @@ def record_of(graph: Graph) -> GraphRecord:
             for s in graph.scopes
         ),
         schemas={
-            name: {port: base64.b64encode(schema.serialize()).decode() for port, schema in node.outputs.items()}
+            name: {port: _serialized(schema) for port, schema in node.outputs.items()}
             for name, node in graph.nodes.items()
         },
         through=tuple(
@@ -210,6 +212,15 @@ def record_of(graph: Graph) -> GraphRecord:
 
 def _version(node: Node) -> str:
     return node.options.version or code_digest(node.op if node.op is not None else node.source)
+
+
+def _serialized(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize()).decode()
+
+
+def read_serialized(text: str) -> pa.Schema:
+    """A schema that a record holds."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 def _operator(graph: Graph, node: Node) -> OperatorRecord:
@@ -234,6 +245,7 @@ def _operator(graph: Graph, node: Node) -> OperatorRecord:
         id=graph.id_of(node.name),
         type="" if op is None else _type(op),
         places={target: place for target, sink in node.targets.items() if (place := _place(sink)) is not None},
+        key_rows=None if op is None or (rows := op.key_rows()) is None else _serialized(rows),
         event_state=None if op is None or is_stateless(op) else layout_of(node.name, op),
         moves_members=op is not None and op.moves_members,
     )
@@ -334,7 +346,7 @@ def schema_of(record: GraphRecord, sender: Called, port: PortName) -> pa.Schema:
     ports = record.operators[operator].outputs
     if port not in ports:
         raise BadName(f"{sender!r} has no port {port!r}; it has {', '.join(ports)}")
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record.schemas[operator][port])))
+    return read_serialized(record.schemas[operator][port])
 
 
 def find_instance(record: GraphRecord, text: Called) -> InstanceName:

@@ -148,6 +148,9 @@ class StreamLookup(Operator[Batch, None]):
     def parameters(self) -> Mapping[str, object]:
         return {**parameters_of(self.key), "columns": columns_of(self.kept)}
 
+    def key_rows(self) -> pa.Schema:
+        return self.kept
+
     def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[pa.Table]:
         if (ctx.port or self._port(acc)) == TABLE:
             self._keep(acc, ctx)

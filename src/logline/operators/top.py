@@ -59,6 +59,9 @@ class Top(Operator[Batch, None]):
         order = ", ".join(f"{name} {'desc' if how == 'descending' else 'asc'}" for name, how in self.order)
         return {**parameters_of(self.by), "n": self.n, "order": order}
 
+    def key_rows(self) -> pa.Schema:
+        return self.input
+
     def generate(self, inset: InsetId, acc: Batch, ctx: Context[None]) -> Iterator[pa.Table]:
         rows = RowsByKey.of(acc, self.by)
         known, of = rows_of_states(ctx.keys.get_all(rows.keys), self.input)

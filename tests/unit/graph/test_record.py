@@ -94,6 +94,7 @@ def test_what_a_log_holds_is_what_is_written_today() -> None:
         operator.pop("places")  # the same
         assert (operator.pop("keyed"), operator.pop("migrates")) == (None, False)
         assert (operator.pop("event_state"), operator.pop("moves_members")) == (None, False)
+        assert operator.pop("key_rows") is None
         assert [depends.pop() for depends in operator["depends"]] == [None] * len(operator["depends"])  # the port
     assert {key: made[key] for key in WRITTEN} == WRITTEN
 

@@ -129,6 +129,14 @@ def test_rows_without_a_time_are_passed_on_if_their_key_is_new() -> None:
     assert [row["card"] for row in made.to_pylist()] == ["a", "a", "b"]
 
 
+def test_the_log_shows_the_lists_of_now() -> None:
+    p = ll.Pipeline("best")
+    rows = pa.table({"item": ["tea", "jam", "tea", "tea"], "n": [1, 2, 5, 3]})
+    p.source("rows", ll.sources.batches([rows])).top("best", 2, by=["item"], order="n desc")
+    found = p.run(engine="inline").log.state("best").sort_by([("item", "ascending"), ("n", "descending")])
+    assert found.to_pylist() == [{"item": "jam", "n": 2}, {"item": "tea", "n": 5}, {"item": "tea", "n": 3}]
+
+
 def test_keys_that_are_forgotten_leave_the_log() -> None:
     p = ll.Pipeline("cards")
     given = [timed([(f"k{at}", at * 100)]) for at in range(20)]

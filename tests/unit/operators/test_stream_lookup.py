@@ -141,8 +141,9 @@ def test_the_next_run_knows_the_rows_and_lineage_leads_to_the_event_of_the_strea
     back = log.backward(name, records=True).to_pylist()
     assert {row["event"] for row in back if not row["event"].startswith("priced")} == {"orders:3"}
     assert "priced" not in str(log.forward("prices:3")["event"].to_pylist())  # the state remembers, lineage does not
-    states = log.state("priced")
-    assert sorted(states["item"].to_pylist()) == ["jam", "tea"]
+    states = log.state("priced").sort_by("item")
+    assert states.to_pylist() == [{"item": "jam", "price": 7}, {"item": "tea", "price": 4}]
+    assert log.state("priced", "tea")["price"].to_pylist() == [4]
 
 
 @pytest.mark.parametrize("change", [{"key": "code"}, {"select": ["price", "old"]}])

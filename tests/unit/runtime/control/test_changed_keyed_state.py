@@ -109,3 +109,5 @@ def test_log_state_says_who_has_states(tmp_path: Path) -> None:
     with pytest.raises(BadName, match="has the columns card"):
         first.log.state("cards", ("a", "b"))
     assert first.log.state("cards", "nobody").num_rows == 0
+    with pytest.raises(BadName, match="key=7: the column 'card' has the type string: "):
+        first.log.state("cards", 7)
