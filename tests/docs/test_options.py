@@ -37,6 +37,7 @@ KINDS: Mapping[Kind, tuple[str, Any]] = {
     "source": ("source", SourceOptions),
     "operator": ("operator", OperatorOptions),
     "rows": ("map_rows", RowOptions),
+    "stateful": ("map_rows", RowOptions),
     "writer": ("writer", WriterOptions),
     "sink": ("sink", SinkOptions),
 }
@@ -153,7 +154,7 @@ def test_every_option_has_a_row_with_its_default() -> None:
 
 def test_every_option_says_who_honours_it() -> None:
     expected = {
-        option: [name for kind, (name, _) in KINDS.items() if option in taken(kind)]
+        option: list(dict.fromkeys(name for kind, (name, _) in KINDS.items() if option in taken(kind)))
         for option in set().union(*map(taken, get_args(Kind)))
     }
     assert {bare(row[0]): row[2].split(", ") for row in rows("option", "default", "honoured by")} == expected

@@ -325,7 +325,7 @@ def test_the_state_of_a_key_is_in_the_log_as_it_is(key: str) -> None:
     other = tap.pipeline.source("other", Tap(key))
     said = "the policy 'eventual' is refused: the state of each key is in the log as it is, so there is nothing to"
     with pytest.raises(OptionError, match=f"'s': {said}"):
-        tap.stateful("s", lambda batch, ctx: batch, by=["id"], state=Sums, schema=IDS, policy="eventual")
+        tap.stateful("s", lambda b, ctx: b, by=["id"], state=Sums, schema=IDS, policy="eventual")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match=f"'d': {said}"):
         tap.dedup("d", by=["id"], policy="eventual")
     with pytest.raises(OptionError, match=f"'t': {said}"):
