@@ -12,6 +12,7 @@ BENCHMARKS = (
     "stores",
     "growth",
     "eventual",
+    "sales",
     "idle",
     "restart",
     "sink_gap",
