@@ -37,29 +37,22 @@ _REPLACING = replacing(Step)
 
 
 @dataclass(slots=True)
-class Image:
-    """Everything a later life starts from."""
+class Outline:
+    """What of an image does not grow with open sets, timers and keys: how far an instance is. Whoever only looks asks
+    for this (`Reader.outline`), and for numbers of sets (`SetCounts`)."""
 
     commits: int = 0
     positions: dict[ChannelName, Position] = field(default_factory=dict)
     heads: dict[PortName, Head] = field(default_factory=dict)
-    sets: dict[Serial, OpenSet] = field(default_factory=dict)
-    due: list[Serial] = field(default_factory=list)
+    """An outline alone says what is pinned on port `errors` only; an image says it of every port."""
     serial: Serial = Serial(0)
-    state: bytes | None = None
     clock: dict[ChannelName, int] = field(default_factory=dict)
-    timers: dict[InsetId, Timer] = field(default_factory=dict)
-    keyed: dict[bytes, KeyState] = field(default_factory=dict)
-    """The states of keys (R31). A claim has them; other readers ask for them alone, since there may be millions."""
-    answers: dict[Serial, list[Answer]] = field(default_factory=dict)
-    failures: dict[Serial, Failure] = field(default_factory=dict)
     retrying: dict[Ssn, Serial] = field(default_factory=dict)
     """Events on port `errors` whose diverted set is on its way again, and the set it is now."""
     resolved: dict[Ssn, Outcome] = field(default_factory=dict)
     """Events on port `errors` that were retried or dropped and are not collected yet, and how each was settled."""
     written: dict[TargetName, int] = field(default_factory=dict)
     reads: dict[PartitionName, Progress] = field(default_factory=dict)
-    segments: dict[int, Segment] = field(default_factory=dict)
     marks: int = 0
     """How many marks each port has: the end, that it was taken back, the next end, and so on (R11, R11'). Watermarks
     do not count."""
@@ -93,6 +86,21 @@ class Image:
     def unsettled_errors(self) -> int:
         """Events on port `errors` that wait to be retried or dropped, or are being retried; a mark is none."""
         return self.head(ERRORS).stored - len(self.resolved) - int(self.ended) if ERRORS in self.heads else 0
+
+
+@dataclass(slots=True)
+class Image(Outline):
+    """Everything a later life starts from."""
+
+    sets: dict[Serial, OpenSet] = field(default_factory=dict)
+    due: list[Serial] = field(default_factory=list)
+    state: bytes | None = None
+    timers: dict[InsetId, Timer] = field(default_factory=dict)
+    keyed: dict[bytes, KeyState] = field(default_factory=dict)
+    """The states of keys (R31). A claim has them; other readers ask for them alone, since there may be millions."""
+    answers: dict[Serial, list[Answer]] = field(default_factory=dict)
+    failures: dict[Serial, Failure] = field(default_factory=dict)
+    segments: dict[int, Segment] = field(default_factory=dict)
 
     def apply(self, step: Step) -> None:
         """The meaning of a step. Order matters: sets open before they become due, and are due before done."""
@@ -175,6 +183,29 @@ class Image:
                 del self.sets[serial]
                 self.answers.pop(serial, None)
                 self.failures.pop(serial, None)
+
+
+class SetCounts(NamedTuple):
+    """How many sets an instance has that are open or due, without those that are parked. A journal keeps these
+    numbers in the row that every commit writes, so that nobody has to look at the sets to know them."""
+
+    sets: int = 0
+    checkpoints: int = 0
+    """How many of them have a checkpoint."""
+    replay: int = 0
+    """Their members that no checkpoint covers: what a recovery takes in again (R22)."""
+
+    @classmethod
+    def of(cls, image: Image) -> SetCounts:
+        """What the numbers mean.
+
+        >>> sets = {Serial(1): OpenSet("a", [Member(ChannelName("x.out>y.in"), Ssn(1))]), Serial(2): OpenSet("b")}
+        >>> SetCounts.of(Image(sets=sets))
+        SetCounts(sets=2, checkpoints=0, replay=1)
+        """
+        found = [opened for opened in image.sets.values() if opened.cause != "parked"]
+        saved = sum(opened.checkpoint is not None for opened in found)
+        return cls(len(found), saved, sum(len(opened.members) for opened in found))
 
 
 class Taken(NamedTuple):

@@ -124,7 +124,8 @@ def apply(
     for ssn, how in errors.resolved.items():
         rows.put(RESOLVED, (ssn,), how)
         rows.delete(RETRYING, (ssn,))
-    dues = _apply_sets(rows, step, prepared, journal.dues)
+    tally = Tally(journal)
+    _apply_sets(rows, step, prepared, tally)
     moved = _moved(step, heads)
     for port, (base, pinned) in step.collected.items():
         head = moved[port]
@@ -141,9 +142,12 @@ def apply(
         journal.incarnation,
         step.number,
         max(journal.serial, _sets(step).serial),
-        dues,
+        tally.dues,
         journal.marks + step.reopened + step.ended,
         step.left or (journal.left and not step.reopened),
+        tally.sets,
+        tally.checkpoints,
+        tally.replay,
     )
     rows.put(JOURNAL, (), changed)
     return moved
@@ -169,29 +173,51 @@ def _moved(step: Step, heads: Mapping[PortName, Head]) -> dict[PortName, Head]:
     return moved
 
 
-def _apply_sets(rows: Rows, step: Step, prepared: Prepared, dues: int) -> int:
-    """Returns how many sets have become due up to now."""
+class Tally:
+    """Numbers of sets that the journal's row has, as a step changes them (`SetCounts`). A set that is parked leaves
+    them; whatever becomes of it later does not count."""
+
+    __slots__ = ("checkpoints", "dues", "replay", "sets")
+
+    def __init__(self, before: JournalRow) -> None:
+        self.dues = before.dues
+        """How many sets have become due up to now."""
+        self.sets, self.checkpoints, self.replay = before.sets, before.checkpoints, before.replay
+
+    def leaves(self, members: int, *, saved: bool) -> None:
+        """A set is neither open nor due any more. `members`: those that no checkpoint covers."""
+        self.sets -= 1
+        self.checkpoints -= saved
+        self.replay -= members
+
+
+def _apply_sets(rows: Rows, step: Step, prepared: Prepared, tally: Tally) -> None:
     sets, lineage, ids = _sets(step), _lineage(step), prepared.ids
+    tally.sets += len(sets.alone) + len(sets.opened)
     for serial, joined in prepared.joining:
+        tally.replay += joined.many
         rows.put(MEMBERS, (serial, step.number), joined)
     for serial in sets.merged:  # what had joined it joins another set in this step (R32)
+        tally.leaves(members.count(rows, serial), saved=False)
         rows.delete(SETS, (serial,))
         rows.delete_range(MEMBERS, (serial,))
     for serial, parked in sets.inherits.items():
-        checkpoints.hand_on(rows, parked, serial)
+        tally.checkpoints += checkpoints.hand_on(rows, parked, serial)
     for serial, checkpoint in sets.checkpoints.items():
-        checkpoints.put(rows, serial, checkpoint)
+        before = checkpoints.put(rows, serial, checkpoint)
+        tally.checkpoints += before is None
+        tally.replay -= checkpoint.covers - (before or 0)
     for serial in sets.alone:
-        dues += 1
-        rows.put(SETS, (serial,), SetRow(ids[serial], "ready", dues))
+        tally.dues += 1
+        rows.put(SETS, (serial,), SetRow(ids[serial], "ready", tally.dues))
     opened = {serial: SetRow(ids[serial], None, 0, *one.kept) for serial, one in sets.opened.items()}
     for serial, row in opened.items():
         if serial not in sets.due:
             rows.put(SETS, (serial,), row)
     for serial, cause in sets.due.items():
-        dues += 1
+        tally.dues += 1
         row = opened.get(serial) or _set(rows, serial)
-        rows.put(SETS, (serial,), row._replace(cause=cause, due=dues))
+        rows.put(SETS, (serial,), row._replace(cause=cause, due=tally.dues))
     for answers in sets.answers.values():
         for answer in answers:
             rows.put(ANSWERS, answer_key(answer), answer)
@@ -199,18 +225,18 @@ def _apply_sets(rows: Rows, step: Step, prepared: Prepared, dues: int) -> int:
         rows.put(FAILURES, (serial,), failure)
     for serial in sets.parked:
         row = opened.get(serial) or _set(rows, serial)
+        tally.leaves(members.count(rows, serial), saved=checkpoints.has(rows, serial))
         rows.put(SETS, (serial,), row._replace(cause="parked", due=0))
         rows.delete(FAILURES, (serial,))
     made = history.made_by(step.outputs, lineage.kept)
     for serial, inset, joined in prepared.finished:
         _remember(rows, serial, inset, joined, made, sets.dropped.get(serial))
     for serial in sets.done:
-        _finish(rows, serial, made, sets.dropped.get(serial))
+        _finish(rows, serial, made, sets.dropped.get(serial), tally)
     if lineage.segment is not None or lineage.expired:
         history.put_step(rows, step.number, lineage)
     for channel, base in step.forget.items():
         members.forget(rows, channel, base)
-    return dues
 
 
 def _set(rows: Rows, serial: Serial) -> SetRow:
@@ -226,12 +252,15 @@ def _remember(rows: Rows, serial: Serial, inset: bytes, joined: Joined, made: Ma
         rows.put(KEPT_SETS, (serial,), KeptSet(inset, joined, made[serial]))
 
 
-def _finish(rows: Rows, serial: Serial, made: Made, dropped: str | None) -> None:
+def _finish(rows: Rows, serial: Serial, made: Made, dropped: str | None, tally: Tally) -> None:
     """The set leaves the image; its memberships are remembered, and its answers if lineage keeps what it made."""
-    inset = _set(rows, serial).id
+    row = _set(rows, serial)
     rows.delete(SETS, (serial,))
-    saved = checkpoints.drop(rows, serial)
-    _remember(rows, serial, inset, members.take(rows, serial, covered=saved), made, dropped)
+    covered = checkpoints.drop(rows, serial)
+    joined = members.take(rows, serial, covered=covered is not None)
+    if row.cause != "parked":
+        tally.leaves(joined.many - (covered or 0), saved=covered is not None)
+    _remember(rows, serial, row.id, joined, made, dropped)
     for key, answer in list(rows.scan(ANSWERS, (serial,))):
         rows.delete(ANSWERS, key)
         if serial in made:

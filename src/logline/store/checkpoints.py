@@ -34,11 +34,12 @@ SAVED = Table("saved", bytes, "number")
 COVERED_LOWS = Table("covered_lows", Ssn, "name", "number")
 
 
-def put(rows: Rows, serial: Serial, checkpoint: Checkpoint) -> None:
-    """The newest checkpoint of a set whose members are in the log."""
+def put(rows: Rows, serial: Serial, checkpoint: Checkpoint) -> int | None:
+    """The newest checkpoint of a set whose members are in the log. Returns how many the one before it covers."""
     before = rows.get(CHECKPOINTS, (serial,))
     members.cover(rows, serial, 0 if before is None else before.covers, checkpoint.covers)
     _put(rows, serial, checkpoint)
+    return None if before is None else before.covers
 
 
 def _put(rows: Rows, serial: Serial, checkpoint: Checkpoint) -> None:
@@ -49,12 +50,19 @@ def _put(rows: Rows, serial: Serial, checkpoint: Checkpoint) -> None:
         rows.put(COVERED_LOWS, (channel, serial), ssn)
 
 
-def hand_on(rows: Rows, serial: Serial, to: Serial) -> None:
-    """The checkpoint of a parked set is now also that of the one in which it is retried, with what it covers."""
+def hand_on(rows: Rows, serial: Serial, to: Serial) -> bool:
+    """The checkpoint of a parked set is now also that of the one in which it is retried, with what it covers. Whether
+    it had one."""
     found = of(rows, serial)
     if found is not None:
         members.hand_on(rows, serial, to)
         _put(rows, to, found)
+    return found is not None
+
+
+def has(rows: Rows, serial: Serial) -> bool:
+    """Whether a set has a checkpoint."""
+    return rows.get(CHECKPOINTS, (serial,)) is not None
 
 
 def of(rows: Rows, serial: Serial) -> Checkpoint | None:
@@ -79,16 +87,16 @@ def every(rows: Rows) -> Iterator[tuple[Serial, CheckpointRow]]:
         yield serial, row
 
 
-def drop(rows: Rows, serial: Serial) -> bool:
-    """The set is done. Whether it had a checkpoint."""
+def drop(rows: Rows, serial: Serial) -> int | None:
+    """The set is done. Returns how many members its checkpoint covers, if it had one."""
     row = rows.get(CHECKPOINTS, (serial,))
     if row is None:
-        return False
+        return None
     rows.delete(CHECKPOINTS, (serial,))
     rows.delete(SAVED, (serial,))
     for channel in row.lows:
         rows.delete(COVERED_LOWS, (channel, serial))
-    return True
+    return row.covers
 
 
 def low(rows: Rows, channel: ChannelName) -> Ssn | None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-FORMAT = 7
+FORMAT = 8
 """The version of records and tables; a log written with another one is refused."""
 T = TypeVar("T")
 

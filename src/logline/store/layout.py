@@ -1,6 +1,6 @@
 """The tables of a journal. A commit changes the rows that a step is about, never the whole image (R1).
 
-    journal    -                        format, incarnation, commits, serial, dues, ended, left
+    journal    -                        format, incarnation, commits, serial, dues, marks, left, numbers of sets
     state      -                        global state
     heads      port                     last, total, base       pins      port, block          (`store/pins.py`)
     sets       serial                   id, cause, due, kept    members   serial, commit       (`store/members.py`)
@@ -47,6 +47,10 @@ class JournalRow(NamedTuple):
     """Numbers the sets as they become due, so that their order is stored (R6)."""
     marks: int = 0
     left: bool = False
+    sets: int = 0
+    """How many sets there are, and what of them a recovery reads: `SetCounts`."""
+    checkpoints: int = 0
+    replay: int = 0
 
 
 class HeadRow(NamedTuple):

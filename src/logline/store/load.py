@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from hashlib import blake2b
 
 from logline.engine import codec
 from logline.engine.events import Head, Position
 from logline.engine.history import Finished
-from logline.engine.image import Image, Needs, Taken
+from logline.engine.image import Image, Needs, Outline, SetCounts, Taken
 from logline.engine.keyed import KeyState
 from logline.engine.sets import Answer, Kept, Member, OpenSet, Timer
 from logline.errors import LogError
-from logline.names import ChannelName, InsetId, PortName, Serial, Ssn
+from logline.names import ERRORS, ChannelName, InsetId, PortName, Serial, Ssn
 from logline.store import checkpoints, history, members, pins
 from logline.store.encoding import FORMAT
 from logline.store.history import KEPT_ANSWERS
@@ -51,21 +51,8 @@ def journal_row(rows: Rows) -> JournalRow:
 
 def image(rows: Rows) -> Image:
     """The image that all commits so far have made: what a claim gives to a new life (R5)."""
-    journal = journal_row(rows)
-    found = Image(
-        commits=journal.commits,
-        serial=journal.serial,
-        state=rows.get(STATE, ()),
-        marks=journal.marks,
-        left=journal.left,
-    )
-    for plain in PLAIN:
-        getattr(found, plain.into).update((key, value) for (key,), value in rows.scan(plain.table))
-    for (port,), row in rows.scan(HEADS):
-        found.heads[port] = Head(row.last, row.total, row.base)
-    for port, known in found.heads.items():
-        if known.base > 1:
-            known.pinned = pins.of(rows, port)
+    found = Image(state=rows.get(STATE, ()))
+    _load_outline(rows, found, found.heads)
     dues: list[tuple[int, Serial]] = []
     for (serial,), opened in rows.scan(SETS):
         found.sets[serial] = OpenSet(codec.decode(opened.id), [], opened.cause, kept=Kept(opened.kept, opened.seen))
@@ -81,10 +68,42 @@ def image(rows: Rows) -> Image:
     for (serial, _, _), answer in rows.scan(ANSWERS):
         found.answers.setdefault(serial, []).append(answer)
     found.failures = {serial: failure for (serial,), failure in rows.scan(FAILURES)}
-    found.retrying = {ssn: serial for (ssn,), serial in rows.scan(RETRYING)}
-    found.resolved = {ssn: "retried" if how is True else how for (ssn,), how in rows.scan(RESOLVED)}
     found.segments = {segment.number: segment for segment in history.segments(rows)}
     return found
+
+
+def outline(rows: Rows) -> Outline:
+    """What of the image does not grow with its sets. It reads no row of a set, of a member or of a timer."""
+    found = Outline()
+    _load_outline(rows, found, (ERRORS,))
+    return found
+
+
+def _load_outline(rows: Rows, found: Outline, pinned: Collection[PortName]) -> None:
+    """`pinned`: the ports whose pinned events are wanted, which are as many as open sets have members."""
+    journal = journal_row(rows)
+    found.commits, found.serial = journal.commits, journal.serial
+    found.marks, found.left = journal.marks, journal.left
+    for plain in PLAIN:
+        getattr(found, plain.into).update((key, value) for (key,), value in rows.scan(plain.table))
+    for (port,), row in rows.scan(HEADS):
+        found.heads[port] = Head(row.last, row.total, row.base)
+    for port, known in found.heads.items():
+        if known.base > 1 and port in pinned:
+            known.pinned = pins.of(rows, port)
+    found.retrying = {ssn: serial for (ssn,), serial in rows.scan(RETRYING)}
+    found.resolved = {ssn: "retried" if how is True else how for (ssn,), how in rows.scan(RESOLVED)}
+
+
+def gathering(rows: Rows) -> list[InsetId]:
+    """The sets whose timer comes after a span of time. Of the others no id is decoded, and there may be many."""
+    return [codec.decode(timer.id) for _, timer in rows.scan(TIMERS) if timer.span]
+
+
+def count_sets(rows: Rows) -> SetCounts:
+    """How many sets there are, from the one row that has it."""
+    journal = journal_row(rows)
+    return SetCounts(journal.sets, journal.checkpoints, journal.replay)
 
 
 def keyed(rows: Rows) -> dict[bytes, KeyState]:

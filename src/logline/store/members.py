@@ -121,6 +121,11 @@ def needed(rows: Rows, channel: ChannelName) -> list[Ssn]:
     return found
 
 
+def count(rows: Rows, serial: Serial) -> int:
+    """How many members of an open set no checkpoint covers."""
+    return sum(joined.many for _, joined in rows.scan(MEMBERS, (serial,)))
+
+
 def take(rows: Rows, serial: Serial, *, covered: bool) -> Joined:
     """All that has joined a set, which is open no longer; `covered`: it had a checkpoint."""
     parts: list[Joined] = []

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from logline.engine.clock import port_marks_key
 from logline.engine.events import Head, Output
 from logline.engine.history import Finished, Membership
-from logline.engine.image import Image, Needs, Taken
+from logline.engine.image import Image, Needs, Outline, SetCounts, Taken
 from logline.engine.keyed import KeyState
 from logline.engine.sets import Answer, Member
-from logline.names import ChannelName, Incarnation, PortName, Serial, Ssn
+from logline.names import ChannelName, Incarnation, InsetId, PortName, Serial, Ssn
 from logline.store import checkpoints, history, load, members, pins
 from logline.store.checkpoints import CheckpointRow
 from logline.store.layout import CLOCK, KEYED
@@ -72,6 +72,21 @@ class RowsReader(ABC):
         """The image as of the last commit."""
         with self.look() as (rows, _):
             return load.image(rows)
+
+    def outline(self) -> Outline:
+        """What of the image does not grow with its sets."""
+        with self.look() as (rows, _):
+            return load.outline(rows)
+
+    def count_sets(self) -> SetCounts:
+        """How many sets are open or due."""
+        with self.look() as (rows, _):
+            return load.count_sets(rows)
+
+    def gathering(self) -> list[InsetId]:
+        """The sets whose timer comes after a span of time."""
+        with self.look() as (rows, _):
+            return load.gathering(rows)
 
     def keyed(self) -> Mapping[bytes, KeyState]:
         """The states of all keys."""

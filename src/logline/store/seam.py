@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from logline.engine.events import Head, Output
 from logline.engine.history import Finished, Membership
-from logline.engine.image import Image, Needs, Taken
+from logline.engine.image import Image, Needs, Outline, SetCounts, Taken
 from logline.engine.keyed import KeyState
 from logline.engine.sets import Answer, Member
 from logline.engine.step import Step
 from logline.graph.record import GraphRecord
-from logline.names import BellName, ChannelName, Incarnation, InstanceName, LogId, PortName, Serial, Ssn
+from logline.names import BellName, ChannelName, Incarnation, InsetId, InstanceName, LogId, PortName, Serial, Ssn
 from logline.store.checkpoints import CheckpointRow
 from logline.store.marks import Mark
 from logline.store.rows import Row
@@ -90,7 +90,17 @@ class Reader(Protocol):
         """The position alone: members are as many as sets have, and this is asked while a sender waits (R13)."""
 
     def image(self) -> Image:
-        """The committed image; for tables and checks, not for the path of an event. Without the states of keys."""
+        """The committed image; for tables and checks, not for the path of an event. Without the states of keys. It
+        reads every open set: who wants to know how far an instance is asks for the outline."""
+
+    def outline(self) -> Outline:
+        """What of the committed image does not grow with open sets, timers and keys."""
+
+    def count_sets(self) -> SetCounts:
+        """How many sets are open or due, and what a recovery would read of them. It looks at none of them."""
+
+    def gathering(self) -> Sequence[InsetId]:
+        """The sets, and the keys, whose timer comes after a span of time: `fire(after=...)`."""
 
     def keyed(self) -> Mapping[bytes, KeyState]:
         """The committed states of all keys (R31)."""

@@ -97,8 +97,9 @@ def event_log(store: Store, record: GraphRecord, only: Collection[str] | None = 
                 event_id = event_name(instance.called, event.port, event.ssn)
                 for status, inset in sets.known(again.name, event.ssn):
                     rows.append((event_id, status, op, ERRORS, op, again.port, inset))
+        written = reader.outline().written
         for target, event in _writes(reader, known):
-            done = event.ssn <= reader.image().written.get(target, 0)
+            done = event.ssn <= written.get(target, 0)
             event_id = event_name(instance.called, event.port, event.ssn)
             rows.append((event_id, "done" if done else "undone", op, None, op, target, None))
     return _table(rows, EVENT_LOG)
@@ -314,7 +315,7 @@ def _ipc(batch: pa.RecordBatch) -> bytes:
 
 def _reads(reader: Reader, record: GraphRecord, instance: InstanceNode) -> list[tuple[PartitionName, Progress]]:
     """The current read of each partition; Algorithm 1 step 1: r is "incomplete" from the start."""
-    reads = reader.image().reads
+    reads = reader.outline().reads
     begun = record.actions.get(instance.operator, {}) if reader.incarnation() else {}
     return [(partition, reads.get(partition, Progress())) for partition in dict.fromkeys((*begun, *reads))]
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logline.engine.events import Head, Position
-from logline.engine.image import Image
+from logline.engine.image import Image, SetCounts
 from logline.engine.progress import Progress
 from logline.names import ChannelName, Incarnation, PartitionName, PortName, Serial, Ssn
 from logline.store import load
@@ -22,12 +23,13 @@ from logline.store.lmdb.environment import acquire, release
 from logline.store.lmdb.rows import LmdbRows
 from logline.store.members import DONE, MEMBERS, DoneRow, Joined
 from logline.store.memory_rows import MemoryRows
-from logline.store.rows import Rows
+from logline.store.rows import Key, Rows, Table
 from logline.testing.conformance.model import Model, exact
 from logline.testing.conformance.steps import steps
 
 HERE, THERE = ChannelName("orders.out>hourly.in"), ChannelName("orders.out>hourly.in/2")
 NONE = Joined([], None)
+V = TypeVar("V")
 
 
 @contextmanager
@@ -142,3 +144,25 @@ def test_rows_and_images_mean_the_same(
 
 def test_a_timer_of_an_older_log_has_no_span() -> None:
     assert reader_of(TimerRow)(pack((b"id", 5, "wall"))) == TimerRow(b"id", 5, "wall", 0)
+
+
+class _Watched(MemoryRows):
+    """Rows that say which tables were read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: set[str] = set()
+
+    def scan(self, table: Table[V], prefix: Key = (), below: int | None = None) -> Iterable[tuple[Key, V]]:
+        self.read.add(table.name)
+        return super().scan(table, prefix, below)
+
+
+def test_who_asks_how_far_an_instance_is_reads_no_set() -> None:
+    """There may be 10^5 open sets, 10^5 timers and 10^6 keys, and a status is asked every second."""
+    rows = _Watched()
+    load.outline(rows)
+    assert load.count_sets(rows) == SetCounts()
+    many = {"sets", "members", "covered", "checkpoints", "saved", "timers", "keyed", "answers", "pins", "done"}
+    assert "heads" in rows.read
+    assert not rows.read & many

@@ -87,6 +87,9 @@ def _marked(work: Callable[[Connection[Any]], T], connection: Connection[Any]) -
         raise _Blocked from None
 
 
+_FENCE = f"select commit_begins(%s::int, {', '.join(['%s::bigint'] * 5)}, %s, {', '.join(['%s::bigint'] * 3)})"
+
+
 class PgJournal:
     """A journal as the one life that writes to it holds it."""
 
@@ -207,8 +210,9 @@ class PgJournal:
 
     def _fence(self) -> Statement:
         j = self._journal
-        given = (self._number, self.incarnation, j.commits, j.serial, j.dues, j.marks, j.left)
-        return "select commit_begins(%s::int, %s::bigint, %s::bigint, %s::bigint, %s::bigint, %s::bigint, %s)", given
+        numbers = (j.sets, j.checkpoints, j.replay)
+        given = (self._number, self.incarnation, j.commits, j.serial, j.dues, j.marks, j.left, *numbers)
+        return _FENCE, given
 
     def _write(self, alone: list[Packed], together: list[Packed]) -> list[Statement]:
         """The runs of the commit. What an earlier try has staged from the same SSN on goes: it may lie in another

@@ -29,7 +29,7 @@ whose states the life itself has."""
 MIRRORED = [table for table in BY_NAME.values() if table not in HISTORY and table is not JOURNAL]
 _AHEAD = 256
 """Rows that are read for one that is asked for: the next ones are about to be."""
-JOURNAL_COLUMNS = 'format, incarnation, commits, serial, dues, marks, "left"'
+JOURNAL_COLUMNS = 'format, incarnation, commits, serial, dues, marks, "left", sets, checkpoints, replay'
 
 
 class Range(NamedTuple):

@@ -28,17 +28,23 @@ create table raw_journal (
     dues bigint not null,
     marks bigint not null,
     "left" boolean not null,
+    sets bigint not null default 0,
+    checkpoints bigint not null default 0,
+    replay bigint not null default 0,
     claimed timestamptz not null default now()
 ) with (fillfactor = 30);
 
 -- The fence with which a commit begins (R10).
-create function commit_begins(which int, life bigint, n bigint, _serial bigint, _dues bigint, _marks bigint, _left boolean)
+create function commit_begins(
+    which int, life bigint, n bigint, _serial bigint, _dues bigint, _marks bigint, _left boolean,
+    _sets bigint, _checkpoints bigint, _replay bigint)
 returns void language plpgsql as $$
 declare known record;
 begin
     -- Held until the transaction ends: a claim that waits for it finds out who holds it.
     perform pg_advisory_xact_lock('raw_journal'::regclass::oid::int, which);
-    update raw_journal set commits = n, serial = _serial, dues = _dues, marks = _marks, "left" = _left
+    update raw_journal set commits = n, serial = _serial, dues = _dues, marks = _marks, "left" = _left,
+            sets = _sets, checkpoints = _checkpoints, replay = _replay
         where instance = which and incarnation = life and commits = n - 1;
     if not found then
         select incarnation, commits into known from raw_journal where instance = which;

@@ -35,7 +35,7 @@ $$;
 -- The operators of the log by their journals; without a number while nobody has claimed it.
 create view raw_operators as
 select g.*, j.instance as number, coalesce(r.incarnation, 0) as incarnation, coalesce(r.marks, 0) as marks,
-    coalesce(r."left", false) as has_left
+    coalesce(r."left", false) as has_left, coalesce(r.sets, 0) as sets
 from graph_instances g left join journals j on j.name = g.instance left join raw_journal r on r.instance = j.instance;
 
 -- Events and writes that count, with what their run says of each (`store/packing.py`): 28 bytes.

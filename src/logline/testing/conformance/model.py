@@ -8,7 +8,7 @@ does not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,11 +17,11 @@ import pytest
 from logline.engine import codec
 from logline.engine.events import Head, Output, Position
 from logline.engine.history import Finished, Membership
-from logline.engine.image import Image, Needs
+from logline.engine.image import Image, Needs, Outline, SetCounts
 from logline.engine.sets import Answer, Member, own_id
 from logline.engine.step import Step
 from logline.errors import Collected
-from logline.names import OUT, ChannelName, InsetId, InstanceName, PortName, Serial, Ssn
+from logline.names import ERRORS, OUT, ChannelName, InsetId, InstanceName, PortName, Serial, Ssn
 from logline.store.seam import Journal, Reader, Store
 
 ALL = 1 << 30
@@ -288,9 +288,20 @@ def _check_kept(reader: Reader, model: Model) -> None:
             assert reader.inset(Serial(number)) is None
 
 
+def _outline(image: Image) -> Outline:
+    """What an outline has of an image."""
+    found = Outline(**{known.name: getattr(image, known.name) for known in fields(Outline)})
+    heads = {port: head if port == ERRORS else replace(head, pinned=set()) for port, head in image.heads.items()}
+    return replace(found, heads=heads)
+
+
 def check(reader: Reader, model: Model) -> None:
     """Everything a reader can be asked, against the model."""
     assert exact(reader.image()) == exact(model.image)
+    assert reader.count_sets() == SetCounts.of(model.image)
+    spans = [codec.encode(inset) for inset, timer in model.image.timers.items() if timer.span]
+    assert sorted(map(codec.encode, reader.gathering())) == sorted(spans)
+    assert reader.outline() == _outline(model.image)
     assert reader.keyed() == model.image.keyed
     assert all(reader.key_state(raw) == state for raw, state in model.image.keyed.items())
     assert exact_history(reader.history()) == _wanted_history(model)

@@ -9,8 +9,8 @@ import pytest
 from logline.engine.clock import port_marks_key
 from logline.engine.events import Collection, Head, Headers, Output, Position
 from logline.engine.history import Finished
-from logline.engine.image import Image
-from logline.engine.sets import Member
+from logline.engine.image import Image, SetCounts
+from logline.engine.sets import Checkpoint, Member
 from logline.engine.step import Step
 from logline.errors import Collected, LogError
 from logline.names import OUT, ChannelName, InstanceName, PortName, Serial, Ssn, TargetName, channel_name
@@ -328,6 +328,46 @@ class ReadingRules(StoreSuite):
         assert exact_history(scribe.reader.history()) == exact_history([Finished(ONE, "H", members[1:])])
         scribe.commit(Step(forget={ORDERS: Ssn(301), other: Ssn(2)}))
         assert list(scribe.reader.history()) == []
+
+    # ---- numbers of sets --------------------------------------------------------------------------------------
+
+    def test_numbers_of_sets_follow_each_of_them(self, store: Store, reopen: Callable[[], Store]) -> None:
+        """Nobody looks at the sets to know how many there are: every step that changes one changes the numbers."""
+        scribe = Scribe(store, HOURLY)
+
+        def counted() -> tuple[int, ...]:
+            scribe.check()
+            return tuple(scribe.reader.count_sets())
+
+        assert counted() == (0, 0, 0)
+        step = Step()
+        step.open(ONE, "a", [taken(1), taken(2)])
+        step.open(TWO, "b", [taken(3)])
+        scribe.commit(step)
+        assert counted() == (2, 0, 3)
+        scribe.commit(step_of(checkpoints={ONE: Checkpoint(1, b"", "", b"")}))
+        assert counted() == (2, 1, 2)
+        scribe.commit(step_of(checkpoints={ONE: Checkpoint(2, b"", "", b"")}, due={TWO: "fired"}))
+        assert counted() == (2, 1, 1)
+        scribe.commit(step_of(parked=[TWO]))
+        scribe.commit(step_of(due={ONE: "fired"}, parked=[ONE]))
+        assert counted() == (0, 0, 0)
+        retried = Serial(3)
+        step = step_of(done=[ONE], inherits={retried: ONE})
+        step.open(retried, "a", [])
+        scribe.commit(step)
+        assert counted() == (1, 1, 0)
+        step = step_of(members={retried: [taken(4)]})
+        step.sets.alone[Serial(4)] = taken(5)
+        scribe.commit(step)
+        assert counted() == (2, 1, 2)
+        scribe.commit(step_of(done=[TWO, Serial(4)]))
+        scribe.commit(step_of(due={retried: "fired"}))
+        scribe.journal.close()
+        assert reopen().read(HOURLY).count_sets() == SetCounts(1, 1, 1)
+        last = Scribe(reopen(), HOURLY, scribe.model)
+        last.commit(step_of(done=[retried]))
+        assert tuple(last.reader.count_sets()) == (0, 0, 0)
 
     # ---- isolation --------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from logline.engine import actions as do
 from logline.engine import codec
 from logline.engine.clock import of_inputs
 from logline.engine.events import CLOSED, MARK_BYTES, Output, Position
-from logline.engine.image import Image, Needs
+from logline.engine.image import Image, Needs, SetCounts
 from logline.engine.moments import Moment, Wall
 from logline.engine.operating import OperatorMachine
 from logline.engine.set_state import SetState
@@ -314,7 +314,10 @@ class Checks:
             raise Violation(f"LEFT {name} with writes to do")
 
     def _check_sets(self, name: InstanceName, image: Image) -> None:
-        """R6, R7: due sets are open ones; a set that is done never comes back."""
+        """R6, R7: due sets are open ones; a set that is done never comes back. The journal's row counts them."""
+        counted = self.store.read(name).count_sets()
+        if counted != SetCounts.of(image):
+            raise Violation(f"COUNTED {name} as {counted}, and there are {SetCounts.of(image)}")
         for serial in image.due:
             if serial not in image.sets or image.sets[serial].cause is None:
                 raise Violation(f"DUE {name} set {serial} is not a due set")
