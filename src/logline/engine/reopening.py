@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from logline.engine.events import Output, Position
-from logline.engine.image import Image
+from logline.engine.image import Image, Outline
 from logline.engine.spec import InstanceSpec
 from logline.engine.step import Step
 from logline.names import ERRORS, ChannelName, PartitionName, Serial, Ssn
@@ -48,7 +48,7 @@ def _growing(image: Image, spec: InstanceSpec) -> Iterable[PartitionName]:
     return [name for name, known in image.reads.items() if known.ended and spec.grows]
 
 
-def must_reopen(image: Image, spec: InstanceSpec, heads: Mapping[ChannelName, Ssn]) -> bool:
+def must_reopen(image: Outline, spec: InstanceSpec, heads: Mapping[ChannelName, Ssn]) -> bool:
     """Whether it has ended, and a sender has put out more than it had taken then, or has come since and not ended
     (R14). `heads`: the last event of each channel into it."""
     taken = [(image.positions.get(c.name, Position()), heads[c.name]) for c in spec.inputs]

@@ -28,7 +28,7 @@ def partial_text(view: LogView, port: Port) -> str | None:
     held = [ssn for _, _, ssn in view.events(port_text(port))]
     if len(held) >= put_out:
         return None
-    last = max(reader.head(port[1]).last - reader.image().ended, put_out)
+    last = max(reader.head(port[1]).last - reader.outline().ended, put_out)
     kept = "none"
     if held:
         whole = len(held) == held[-1] - held[0] + 1

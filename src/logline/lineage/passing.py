@@ -78,7 +78,7 @@ class Passing:
         taken = receiver.image.positions.get(self.channel.name, Position())
         if ssn > taken.ssn and not retried:
             sender = receiver.view.reader(self.event[0])
-            behind = sender.head(self.event[1]).last - taken.ssn - int(sender.image().ended)
+            behind = sender.head(self.event[1]).last - taken.ssn - int(sender.outline().ended)
             verdict = say.unread(receiver, self.event, taken.ssn, behind, "row")
             yield from (Ends(row, verdict) for row in self.rows)
             return

@@ -204,7 +204,7 @@ def _advice(start: Port, target: Target) -> str:
 def about_source(view: LogView, port: Port, target: Target, where: str, found: int) -> Iterator[Verdict]:
     """What is to be said of a source beside its rows: that some are collected, or that none was found."""
     reader = view.reader(port[0])
-    image = reader.image()
+    image = reader.outline()
     stored = [event[2] for event in view.events(port_text(port))]
     last = image.put_out(port[1])
     name = port_text(port)

@@ -156,7 +156,7 @@ class LogView:
                 instance, port = self.port(text)
                 reader = self.reader(instance)
                 stored = reader.stored(port)
-                image = reader.image()
+                image = reader.outline()
                 # A stream that was never reopened has one, and it is the last. Watermarks may be anywhere.
                 several = image.marks > 1 or port_marks_key(port) in image.clock
                 marks = _marks(reader, port, stored if several else stored[-1:])
@@ -169,7 +169,7 @@ class LogView:
         self._check(wanted.called, wanted.port)
         reader = self.reader(wanted.called)
         last = reader.head(wanted.port).last
-        if wanted.last >= last and reader.image().ended:  # the end of the stream is no event of records
+        if wanted.last >= last and reader.outline().ended:  # the end of the stream is no event of records
             last = Ssn(last - 1)
         if wanted.last > last:
             has = f"has put out 1..{last}" if last else "has put out nothing yet"

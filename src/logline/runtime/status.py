@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from logline.engine.clock import marks_key
 from logline.engine.codec import watermark_instant
-from logline.engine.error_resolution import on_their_way
 from logline.engine.events import Position
-from logline.engine.spec import InstanceSpec, write_port
+from logline.engine.image import Outline, SetCounts
+from logline.engine.spec import InstanceSpec, again_channel, write_port
 from logline.graph.instances import Channel
-from logline.names import ERRORS, LATE, ChannelName
-from logline.store.seam import Store
+from logline.names import ERRORS, LATE, ChannelName, Serial, Ssn
+from logline.store.seam import Reader, Store
 
 Phase = Literal["running", "draining", "stopping", "stopped", "caught up", "finished", "failed"]
 AT_WORK: frozenset[Phase] = frozenset({"running", "draining", "stopping"})
@@ -251,32 +251,48 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s'[: count != 1]}"
 
 
+def errors_retried(reader: Reader, spec: InstanceSpec, outline: Outline) -> set[Ssn]:
+    """The errors that are being retried, as `on_their_way` has them of an image. Only an operator that takes each
+    event by itself has sets of rejected rows, and it has few sets."""
+    if not outline.unsettled_errors:
+        return set()
+    rows = reader.needs(again_channel(spec.name)).members if spec.stateless else ()
+    return {*outline.retrying, *rows}
+
+
+def _extent(reader: Reader, spec: InstanceSpec, counts: SetCounts, outline: Outline) -> int:
+    """Records that a recovery would read: checkpoints, and records of members. Parked sets are not rebuilt."""
+    if spec.policy != "eventual" and not counts.checkpoints:
+        return 0
+    records = reader.records()
+    parked: Collection[Serial] = ()
+    if outline.unsettled_errors:
+        parked = {serial for serial, opened in reader.image().sets.items() if opened.cause == "parked"}
+    return counts.checkpoints + sum(count for serial, count in records.items() if serial not in parked)
+
+
 def logged_status(store: Store, spec: InstanceSpec, live: OperatorStatus) -> OperatorStatus:
     """What the log says of an instance that has no life, added to what `live` holds."""
     reader = store.read(spec.name)
-    image = reader.image()
-    last = {port: image.put_out(port) for port in spec.ports}
-    # Most instances have no errors, and some have many members.
-    retried = on_their_way(image, spec.name) if image.unsettled_errors else set()
+    outline, counts = reader.outline(), reader.count_sets()
+    last = {port: outline.put_out(port) for port in spec.ports}
+    retried = errors_retried(reader, spec, outline)
     targets = {}
     for target in spec.targets:
         # A life knows of a write before its journal does (R3).
-        done = max(image.written.get(target, 0), live.targets.get(str(target), TargetStatus()).written)
-        targets[str(target)] = TargetStatus(done, max(image.head(write_port(target)).last - done, 0))
-    waiting = {serial: opened for serial, opened in image.sets.items() if opened.cause != "parked"}
-    saved = sum(opened.checkpoint is not None for opened in waiting.values())
-    eventual = spec.policy == "eventual" or saved > 0
+        done = max(outline.written.get(target, 0), live.targets.get(str(target), TargetStatus()).written)
+        targets[str(target)] = TargetStatus(done, max(outline.head(write_port(target)).last - done, 0))
     return replace(
         live,
-        taken=max(sum(image.taken(channel.name) for channel in spec.inputs) - spec.passed, 0),
+        taken=max(sum(outline.taken(channel.name) for channel in spec.inputs) - spec.passed, 0),
         out=sum(last.values()),
-        lag=lag_behind(store, spec.inputs, image.positions, image.clock),
-        watermark=shown_time(image.port_time),
-        open_sets=len(waiting),
-        checkpoints=saved,
-        replay=sum(len(opened.members) for opened in waiting.values()),
-        extent=saved + sum(n for serial, n in reader.records().items() if serial in waiting) if eventual else 0,
-        errors=image.unsettled_errors - len(retried),
+        lag=lag_behind(store, spec.inputs, outline.positions, outline.clock),
+        watermark=shown_time(outline.port_time),
+        open_sets=counts.sets,
+        checkpoints=counts.checkpoints,
+        replay=counts.replay,
+        extent=_extent(reader, spec, counts, outline),
+        errors=outline.unsettled_errors - len(retried),
         errors_retried=len(retried),
         errors_ever=last.get(ERRORS, 0),
         late=last.get(LATE, 0),

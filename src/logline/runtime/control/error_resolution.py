@@ -110,7 +110,7 @@ def lives_in_the_way(store: Store, requests: Sequence[Request]) -> list[Instance
     can't be done; changes nothing."""
     todo = [request for request in requests if is_open(store, request)]
     found = {parse_error(store, request.event).instance: request.what for request in todo}
-    ended = [name for name, what in found.items() if what == "retry" and store.read(name).image().ended]
+    ended = [name for name, what in found.items() if what == "retry" and store.read(name).outline().ended]
     meta = store.meta()
     down = receivers_after(specs_of(meta.graph), ended) if ended and meta is not None else []
     return list(dict.fromkeys((*found, *(spec.name for spec in down))))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from logline.engine.events import CLOSED, Output, Position
-from logline.engine.image import Image
+from logline.engine.image import Image, Outline
 from logline.engine.keyed import is_key_timer
 from logline.engine.sets import OpenSet
 from logline.engine.spec import write_port
@@ -120,7 +120,7 @@ def begin(store: Store, found: Changes, graph: Graph) -> None:
         receiver = instance_name(beginning.wire.receiver)
         positions.setdefault(receiver, {})[beginning.wire] = _position(store, beginning, graph)
     for instance, wanted in positions.items():
-        known = store.read(instance).image().positions
+        known = store.read(instance).outline().positions
         new = {wire.channel: at for wire, at in wanted.items() if known.get(wire.channel, Position()) != at}
         if new:
             _commit(store, instance, Step(positions=new))
@@ -139,7 +139,7 @@ def _position(store: Store, beginning: Beginning, graph: Graph) -> Position:
     reader = store.read(instance_name(wire.sender))
     head = reader.head(wire.out)
     if beginning.how == "now":
-        return Position(head.last, head.total, reader.image().marks)
+        return Position(head.last, head.total, reader.outline().marks)
     if head.base == 1:
         return Position()
     names = {id_: name for name, id_ in graph.ids.items()}
@@ -151,13 +151,13 @@ def _position(store: Store, beginning: Beginning, graph: Graph) -> Position:
     before = Ssn(head.base - 1)
     first = reader.pick(wire.out, [head.base])[0] if head.base <= head.last else None
     total = head.total if first is None else first.total - first.nbytes
-    marks = reader.image().marks if first is None else 0  # of those that are collected nobody knows
+    marks = reader.outline().marks if first is None else 0  # of those that are collected nobody knows
     return Position(before, total, marks=marks)
 
 
 def _mark_new_ports(store: Store, instance: InstanceName, ports: Collection[PortName]) -> None:
     """All ports of an instance have the same marks (R11, R11'); one that was added gets those that it has missed."""
-    image = store.read(instance).image()
+    image = store.read(instance).outline()
     added = [port for port in ports if image.marks and not image.head(port).last]
     if added:
         marks = [("reopened" if at % 2 else "end") for at in range(image.marks)]
@@ -200,7 +200,7 @@ def with_history(store: Store, record: GraphRecord) -> GraphRecord:
     for name, id_ in ids_in(record).items():
         known, version = versions.get(id_, ()), record.operators[name].version
         if not known or known[-1].version != version:
-            heads = store.read(instance_name(id_)).image().heads
+            heads = store.read(instance_name(id_)).outline().heads
             after = {port: heads[port].last for port in record.operators[name].outputs if port in heads}
             versions[id_] = (*known, VersionRecord(version, time.time(), after))
     if old is None:
@@ -298,7 +298,7 @@ class _Contents:
         return max(reader.count_keys(), sum(is_key_timer(inset) for inset in reader.image().timers))
 
     def errors(self, operator: OperatorId) -> int:
-        return sum(image.unsettled_errors for image in self._images(operator))
+        return sum(outline.unsettled_errors for outline in self._outlines(operator))
 
     def sets_with(self, wire: Wire) -> list[str]:
         reader = self.store.read(instance_name(wire.receiver))
@@ -314,18 +314,23 @@ class _Contents:
     def untaken(self, wire: Wire) -> int:
         at = self.store.read(instance_name(wire.receiver)).taken(wire.channel).position
         reader = self.store.read(instance_name(wire.sender))
-        return max(reader.head(wire.out).last - reader.image().marks - (at.ssn - at.marks), 0)
+        return max(reader.head(wire.out).last - reader.outline().marks - (at.ssn - at.marks), 0)
 
     def position(self, wire: Wire) -> int:
         return self.store.read(instance_name(wire.receiver)).taken(wire.channel).position.ssn
 
     def unwritten(self, operator: OperatorId, target: TargetName) -> int:
         return sum(
-            image.head(write_port(target)).last - image.written.get(target, 0) for image in self._images(operator)
+            outline.head(write_port(target)).last - outline.written.get(target, 0)
+            for outline in self._outlines(operator)
         )
 
     def written(self, operator: OperatorId, target: TargetName) -> int:
-        return sum(image.head(write_port(target)).last for image in self._images(operator))
+        return sum(outline.head(write_port(target)).last for outline in self._outlines(operator))
+
+    def _outlines(self, operator: OperatorId) -> Iterator[Outline]:
+        if instance_name(operator) in self.store.instances():
+            yield self.store.read(instance_name(operator)).outline()
 
     def _images(self, operator: OperatorId) -> Iterator[Image]:
         if instance_name(operator) in self.store.instances():

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from logline.engine.events import Position
-from logline.engine.image import Image
+from logline.engine.image import Outline
 from logline.engine.spec import InstanceSpec, write_port
 from logline.graph.model import Graph
 from logline.lineage.openlineage.events import Events, Failure, Kind, Moved, RunOf
@@ -95,19 +95,19 @@ class Tally:
     def _now(self) -> dict[Port | ChannelName, tuple[Ssn, int]]:
         """The last event and the bytes so far; the end of a stream is no event."""
         found: dict[Port | ChannelName, tuple[Ssn, int]] = {}
-        images = {name: self._store.read(name).image() for name in self._specs}
+        outlines = {name: self._store.read(name).outline() for name in self._specs}
         for instance, port in self._ports:
-            found[instance, port] = _head(images[instance], port)
+            found[instance, port] = _head(outlines[instance], port)
         for name, spec in self._specs.items():
             for channel in spec.inputs:
-                at = images[name].positions.get(channel.name, Position())
+                at = outlines[name].positions.get(channel.name, Position())
                 found[channel.name] = (Ssn(at.ssn - at.marks), at.total)
         return found
 
 
-def _head(image: Image, port: PortName) -> tuple[Ssn, int]:
-    head = image.head(port)
-    marks = 0 if port.startswith("@") else image.marks
+def _head(outline: Outline, port: PortName) -> tuple[Ssn, int]:
+    head = outline.head(port)
+    marks = 0 if port.startswith("@") else outline.marks
     return Ssn(head.last - marks), head.total
 
 

@@ -193,7 +193,7 @@ def _refuse_gaps(store: Store, graph: Graph, instances: Mapping[InstanceName, In
         if not parts:
             continue
         there = {p for part in parts for p in part.spec.partitions}
-        ended = {p for part in parts for p, read in store.read(part.spec.name).image().reads.items() if read.ended}
+        ended = {p for part in parts for p, read in store.read(part.spec.name).outline().reads.items() if read.ended}
         gone = [p for p in actions if p not in there and p not in ended]
         if gone:
             raise PipelineChanged(
@@ -208,9 +208,9 @@ def _tell_unread(store: Store, graph: Graph, instances: Mapping[InstanceName, In
     for part in instances.values():
         if part.source is None or part.spec.name not in known:
             continue
-        image = store.read(part.spec.name).image()
-        new = [partition for partition in part.spec.partitions if partition not in image.reads]
-        if image.ended and new:
+        outline = store.read(part.spec.name).outline()
+        new = [partition for partition in part.spec.partitions if partition not in outline.reads]
+        if outline.ended and new:
             logger.warning(
                 "pipeline %r: source %r has come to its end on this log and does not read what came after it: %s. "
                 'To read it, run with until="now" (--until now), which goes on with the stream',
@@ -246,4 +246,4 @@ def _sweep_former(store: Store, instances: Collection[InstanceName]) -> None:
 
 def _finished(store: Store, instances: Collection[InstanceName]) -> bool:
     known = set(store.instances())
-    return all(name in known and store.read(name).image().left for name in instances)
+    return all(name in known and store.read(name).outline().left for name in instances)

@@ -79,7 +79,7 @@ def finish_reopening(store: Store, specs: Sequence[InstanceSpec]) -> None:
     """Reopens what has ended while a sender has gone on. Nobody lives."""
     known = set(store.instances())
     for spec in specs:
-        if spec.name in known and must_reopen(store.read(spec.name).image(), spec, _heads(store, spec)):
+        if spec.name in known and must_reopen(store.read(spec.name).outline(), spec, _heads(store, spec)):
             _reopen_one(store, spec, always=False)
 
 

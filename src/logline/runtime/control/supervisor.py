@@ -423,7 +423,7 @@ class Supervisor:
         """R12: for those that have left, the holder of the lease collects."""
         for worker in self.workers.values():
             for instance in worker.group.instances.values() if worker.over is not None else ():
-                if instance.spec.collect and self.store.read(instance.spec.name).image().left:
+                if instance.spec.collect and self.store.read(instance.spec.name).outline().left:
                     sweep(instance.spec, self.store)
 
     def _drained(self) -> bool:

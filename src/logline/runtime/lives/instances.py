@@ -158,7 +158,7 @@ def of_operator(instances: Mapping[InstanceName, Instance], operator: OperatorNa
 
 def next_partition(instance: Instance, store: Store) -> PartitionName | None:
     """The first partition that was not read to its end, as the log knows it."""
-    reads = store.read(instance.spec.name).image().reads
+    reads = store.read(instance.spec.name).outline().reads
     return next((p for p in instance.spec.partitions if p not in reads or not reads[p].ended), None)
 
 

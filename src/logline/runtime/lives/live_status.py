@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from logline.engine.clock import marks_key
+from logline.engine.image import SetCounts
 from logline.engine.machine import Machine
 from logline.engine.operating import OperatorMachine
 from logline.engine.reading import SourceMachine
@@ -55,14 +56,16 @@ def operator_status(driver: LifeDriver[Life], store: Store, known: OperatorStatu
     last = {port: machine.outbox.heads[port].last - marks - told_on.get(port, 0) for port in spec.ports}
     retried = _errors_retried(machine)
     ending = machine.draining or machine.stopping
-    sets = list(phases.sets.values()) if phases is not None else []
+    # Members are counted by the journal: a recovery would begin with what is logged, and sets may be many.
+    sets = 0 if phases is None else len(phases.sets)
+    logged = store.read(spec.name).count_sets() if sets and not spec.stateless else SetCounts()
     return replace(
         known,
         out=sum(last.values()),
         watermark="" if time is None else shown_time(time.shown),
-        open_sets=len(sets),
-        checkpoints=sum(one.saved is not None for one in sets),
-        replay=sum(one.count - (0 if one.saved is None else one.saved.covers) for one in sets),
+        open_sets=sets,
+        checkpoints=logged.checkpoints,
+        replay=logged.replay,
         extent=machine.checkpointing.extent if isinstance(machine, OperatorMachine) else 0,
         calls=driver.life.calls_in_flight,
         errors=max(machine.outbox.unsettled_errors - len(retried), 0),

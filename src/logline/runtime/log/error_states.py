@@ -142,7 +142,7 @@ def windows_out(store: Store, operator: str) -> dict[Called, datetime]:
         if not any(expansion.operator_of(channel.sender) in down for channel in expansion.into(name)):
             continue
         down.add(instance.operator)
-        watermark = store.read(name).image().clock.get(WATERMARK) if name in store.instances() else None
+        watermark = store.read(name).outline().clock.get(WATERMARK) if name in store.instances() else None
         if LATE in record.operators[instance.operator].outputs and watermark is not None:
             size = span_of((record.operators[instance.operator].parameters or {}).get("size", ""))
             found[instance.called] = watermark_instant(watermark - watermark % size if size else watermark)

@@ -39,8 +39,10 @@ def held_by_errors(store: Store) -> dict[InstanceName, HeldByErrors]:
 
 def _held_by(store: Store, name: InstanceName) -> HeldByErrors:
     reader = store.read(name)
+    if not reader.outline().unsettled_errors:  # most have none, and some have many sets
+        return HeldByErrors(0, 0)
     image = reader.image()
-    retried = on_their_way(image, name) if image.unsettled_errors else set()
+    retried = on_their_way(image, name)
     errors = image.unsettled_errors - len(retried)
     if not errors:
         return HeldByErrors(0, 0)

@@ -232,7 +232,7 @@ def kept_writes(store: Store, instances: Iterable[InstanceName], target: TargetN
     batches: list[pa.RecordBatch] = []
     for instance in instances:
         reader = store.read(instance)
-        image = reader.image()
+        image = reader.outline()
         if image.head(port).base > 1:
             raise Collected(
                 f"the first {image.head(port).base - 1} writes of {instance!r} are collected: "
@@ -246,7 +246,7 @@ def kept_writes(store: Store, instances: Iterable[InstanceName], target: TargetN
 def _not_there(events: str, wanted: EventRange, reader: Reader) -> str:
     """Says which events of the port there are."""
     port = port_name(wanted.called, wanted.port)
-    image = reader.image()
+    image = reader.outline()
     last = image.head(wanted.port).last - image.marks
     stored = [ssn for ssn in reader.stored(wanted.port) if ssn <= last]
     if not last:

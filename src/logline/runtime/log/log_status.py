@@ -90,7 +90,7 @@ def _phase(
 ) -> LogPhase:
     if run is not None:
         return noted.phase if noted is not None and noted.run == run else "starting"
-    if all(store.read(name).image().left for name in specs):
+    if all(store.read(name).outline().left for name in specs):
         return "finished"
     return "died" if noted is None or noted.phase in AT_WORK else noted.phase
 
