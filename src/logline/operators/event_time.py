@@ -141,6 +141,22 @@ class TimeAxis:
         """Which ticks fall in the window that begins at `start`; null where there is no time."""
         return pc.and_(pc.greater_equal(ticks, start), pc.less(ticks, self.end(start)))
 
+    def by_pane(self, ticks: pa.Array) -> tuple[pa.Array, dict[int, tuple[int, int]]]:
+        """The rows pane by pane, each pane's in the order in which they are there: the row numbers, and where those
+        of each pane begin and how many they are. Rows without a time are in no pane.
+
+        >>> order, panes = TimeAxis.of(pa.timestamp("s"), timedelta(seconds=10)).by_pane(pa.array([25, 3, None, 21]))
+        >>> order.to_pylist(), panes
+        ([1, 0, 3, 2], {0: (0, 1), 20: (1, 2)})
+        """
+        panes = self.pane_of(ticks)
+        order = pc.sort_indices(panes)  # a stable sort, nulls last
+        runs = pc.run_end_encode(panes.take(order).drop_null(), run_end_type=pa.int64())
+        ends = runs.run_ends.to_pylist()
+        starts = [0, *ends[:-1]]
+        found = zip(runs.values.to_pylist(), starts, ends, strict=True)
+        return order, {pane: (start, end - start) for pane, start, end in found}
+
     # ---- instants -------------------------------------------------------------------------------------
 
     def instant(self, tick: int) -> datetime:

@@ -30,6 +30,10 @@ from logline.operators.saving import batches_to_bytes, pack, read_batches, read_
 from logline.operators.windows import Sliding, Tumbling
 
 _LAST = datetime.max.replace(tzinfo=UTC)
+_SORTED = 4
+"""Panes from which on an event is sorted by them."""
+_SHARE = 4
+"""How much smaller than the mean of its event a window's part may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,12 @@ class _Memo:
     """What was worked out last. It is no part of what the operator is: a copy, here or in a worker, begins without,
     and the digest of the operator's code does not see it."""
 
-    __slots__ = ("times",)
+    __slots__ = ("by_pane", "times")
 
     def __init__(self) -> None:
         self.times: Times | None = None
+        self.by_pane: tuple[Batch, dict[int, tuple[int, int]]] | None = None
+        """The same records pane by pane, and where each pane begins and how many it has; if it was wanted."""
 
     def __reduce__(self) -> tuple[type[_Memo], tuple[()]]:
         return _Memo, ()
@@ -160,7 +166,23 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         batch, axis, ticks, panes = times
         # The usual case, an event within one window, is spared the copy.
         inside = not ticks.null_count and start <= panes[0] and panes[-1] < axis.end(start)
-        return self.aggregates.add(parts, batch if inside else batch.filter(axis.within(ticks, start)))
+        return self.aggregates.add(parts, batch if inside else self._rows(times, start))
+
+    def _rows(self, times: Times, start: int) -> Batch:
+        """The rows of the window that begins at `start`, in their order. An event of many windows is sorted by window
+        once: to look at all of its rows for each of them costs the square of its size."""
+        batch, axis, ticks, panes = times
+        if len(panes) < _SORTED or axis.size != axis.step:
+            return batch.filter(axis.within(ticks, start))
+        if self._memo.by_pane is None:
+            order, places = axis.by_pane(ticks)
+            self._memo.by_pane = batch.take(order), places
+        rows, places = self._memo.by_pane
+        first, many = places.get(start, (0, 0))
+        found = rows.slice(first, many)
+        # A slice keeps all rows of the event in memory. Windows that have their share of them hold it together; the
+        # one row that came late by far is copied.
+        return found if many * len(panes) * _SHARE >= rows.num_rows else found.take(pa.array(range(many), pa.int64()))
 
     def _result(self, parts: Any) -> pa.Table:
         return self.aggregates.result(parts)
@@ -212,6 +234,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
             axis = self._axis(column.type)
         ticks = axis.ticks(column)
         self._memo.times = found = Times(batch, axis, ticks, axis.panes(ticks))
+        self._memo.by_pane = None
         return found
 
     def _axis(self, column: pa.DataType) -> TimeAxis:

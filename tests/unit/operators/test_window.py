@@ -14,6 +14,8 @@ from logline.connectors.sinks import collect
 from logline.connectors.sources import batches
 from logline.errors import OptionError, SchemaError
 from logline.graph.digest import code_digest
+from logline.graph.operator import Event
+from logline.names import OUT, InstanceName, PortName, Ssn
 from logline.operators import TumblingAggregate, WindowAggregate, tumbling
 from logline.pipeline import Pipeline
 
@@ -72,6 +74,28 @@ def test_an_event_may_span_many_hours(crashes):
     op3 = hourly(crashes).send(sales(*((at(hour, 30), "x", hour) for hour in (3, 1, 2, 1))))
     assert op3.out() == [[window(at(1), "x", 2)], [window(at(2), "x", 2)]]
     assert op3.end().out()[2:] == [[window(at(3), "x", 3)]]
+
+
+def test_rows_of_many_hours_keep_their_order_within_each(crashes):
+    """An event of many windows is sorted by window; what depends on the order of rows must not notice."""
+    agg = {"all": ("amount", "collect_list"), "first": ("amount", "first")}
+    op3 = Harness(WindowAggregate(tumbling("1h", on="date"), (), agg), sales().schema, crashes=crashes)
+    hours = [5, 3, 9, 3, 5, 7, 3, 5]
+    op3.send(sales(*((at(hour, 59 - n), "x", n) for n, hour in enumerate(hours)), (None, "x", 99)))
+    op3.end()
+    wanted = {hour: [n for n, found in enumerate(hours) if found == hour] for hour in sorted(set(hours))}
+    assert [row["all"] for (row,) in op3.out()] == list(wanted.values())
+    assert [row["first"] for (row,) in op3.out()] == [rows[0] for rows in wanted.values()]
+
+
+def test_a_late_row_does_not_keep_its_event_in_memory():
+    """Windows that share an event hold its rows together; a window with one row of thousands has a copy of that."""
+    op = WindowAggregate(tumbling("1h", on="date"), (), TOTAL)
+    event = sales(*((at(9 + n % 4), "x", n) for n in range(4000)), (at(1), "x", 1))
+    held = op.update(at(1), None, Event(InstanceName("src"), OUT, Ssn(1), PortName("in"), event))
+    (batch,) = held.parts.waiting.batches()
+    assert batch.num_rows == 1
+    assert batch.get_total_buffer_size() < event.get_total_buffer_size() / 100
 
 
 def test_late_records_leave_on_their_port_and_are_counted(crashes):
