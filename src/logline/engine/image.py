@@ -199,6 +199,7 @@ class SetCounts(NamedTuple):
     def of(cls, image: Image) -> SetCounts:
         """What the numbers mean.
 
+        >>> from logline.engine.sets import Member
         >>> sets = {Serial(1): OpenSet("a", [Member(ChannelName("x.out>y.in"), Ssn(1))]), Serial(2): OpenSet("b")}
         >>> SetCounts.of(Image(sets=sets))
         SetCounts(sets=2, checkpoints=0, replay=1)

@@ -12,6 +12,7 @@ not.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -58,7 +59,13 @@ def types_to_bytes(types: dict[str, pa.DataType]) -> bytes:
 
 def read_types(data: bytes) -> dict[str, pa.DataType]:
     """The inverse of `types_to_bytes`."""
-    return {field.name: field.type for field in pa.ipc.read_schema(pa.py_buffer(data))}
+    return dict(_types(data))
+
+
+@lru_cache(maxsize=64)
+def _types(data: bytes) -> Sequence[tuple[str, pa.DataType]]:
+    """The checkpoints of an operator, of which there may be 10^5, have the same types."""
+    return tuple((field.name, field.type) for field in pa.ipc.read_schema(pa.py_buffer(data)))
 
 
 def gathered_to_bytes(gathered: Gathered | None, columns: Sequence[str] | None = None) -> bytes | None:

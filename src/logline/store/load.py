@@ -10,7 +10,7 @@ from logline.engine.events import Head, Position
 from logline.engine.history import Finished
 from logline.engine.image import Image, Needs, Outline, SetCounts, Taken
 from logline.engine.keyed import KeyState
-from logline.engine.sets import Answer, Kept, Member, OpenSet, Timer
+from logline.engine.sets import NEVER, Answer, Kept, Member, OpenSet, Timer
 from logline.errors import LogError
 from logline.names import ERRORS, ChannelName, InsetId, PortName, Serial, Ssn
 from logline.store import checkpoints, history, members, pins
@@ -54,8 +54,11 @@ def image(rows: Rows) -> Image:
     found = Image(state=rows.get(STATE, ()))
     _load_outline(rows, found, found.heads)
     dues: list[tuple[int, Serial]] = []
+    ids: dict[bytes, InsetId] = {}
     for (serial,), opened in rows.scan(SETS):
-        found.sets[serial] = OpenSet(codec.decode(opened.id), [], opened.cause, kept=Kept(opened.kept, opened.seen))
+        inset = ids[opened.id] = codec.decode(opened.id)
+        kept = Kept(opened.kept, opened.seen) if opened.kept else NEVER
+        found.sets[serial] = OpenSet(inset, [], opened.cause, kept=kept)
         if opened.due:
             dues.append((opened.due, serial))
     found.due = [serial for _, serial in sorted(dues)]
@@ -64,7 +67,9 @@ def image(rows: Rows) -> Image:
     for serial, checkpoint in checkpoints.load(rows):
         found.sets[serial].checkpoint = checkpoint
     for _, timer in rows.scan(TIMERS):
-        found.timers[codec.decode(timer.id)] = Timer(timer.at, timer.clock, timer.span)
+        known = ids.get(timer.id)  # most timers are of open sets
+        inset = codec.decode(timer.id) if known is None else known
+        found.timers[inset] = Timer(timer.at, timer.clock, timer.span)
     for (serial, _, _), answer in rows.scan(ANSWERS):
         found.answers.setdefault(serial, []).append(answer)
     found.failures = {serial: failure for (serial,), failure in rows.scan(FAILURES)}

@@ -80,6 +80,9 @@ class Joined(NamedTuple):
 
     def members(self) -> list[Member]:
         """The members one by one, in the order in which they joined, with their notes."""
+        runs = self.runs
+        if self.notes is None and len(runs) == 1 and len(runs[0][1]) == 2 and runs[0][1][1] == 1:
+            return [Member(runs[0][0], Ssn(runs[0][1][0]))]  # one event: so begin most of very many sets
         found = [Member(c, Ssn(ssn)) for c, first, many in self.each() for ssn in range(first, first + many)]
         if self.notes is None:
             return found

@@ -202,11 +202,12 @@ class LmdbRows:
         with self._txn.cursor() as cursor:
             if not cursor.set_range(begin):
                 return
+            row = shape.row
             for found, value in cursor:
                 key = bytes(found)
                 if not key.startswith(begin) or (end is not None and key >= end):
                     return
-                yield shape.row(key, value)
+                yield row(key, value)
 
     def floor(self, table: Table[V], key: Key) -> tuple[Key, V] | None:
         """The last row up to this key."""
