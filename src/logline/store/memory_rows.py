@@ -89,6 +89,11 @@ class MemoryRows:
         first, end = _range(known.keys, prefix, below)
         return [(key, read(values[key])) for key in known.keys[first:end]]
 
+    def count(self, table: Table[Any]) -> int:
+        """How many rows a table has."""
+        known = self._tables.get(table.name)
+        return 0 if known is None else len(known.keys)
+
     def floor(self, table: Table[V], key: Key) -> tuple[Key, V] | None:
         """The last row up to this key."""
         known = self._tables.get(table.name)

@@ -96,7 +96,7 @@ class RowsReader(ABC):
     def count_keys(self) -> int:
         """How many keys have a state."""
         with self.look() as (rows, _):
-            return sum(1 for _ in rows.scan(KEYED))
+            return rows.count(KEYED)
 
     def key_state(self, raw: bytes) -> KeyState | None:
         """The state of one key."""

@@ -65,6 +65,9 @@ class Rows(Protocol):
         """Rows whose key begins with `prefix`, in the order of their keys; with `below`, those whose next part is a
         number below it. Names are in an order of the store's own. While it runs nothing may be changed."""
 
+    def count(self, table: Table[Any]) -> int:
+        """How many rows a table has. No value is read."""
+
     def floor(self, table: Table[V], key: Key) -> tuple[Key, V] | None:
         """The row with the greatest key up to this one that differs from it in the last part only, a number."""
 

@@ -106,7 +106,7 @@ class Reader(Protocol):
         """The committed states of all keys (R31)."""
 
     def count_keys(self) -> int:
-        """How many keys have a state. It looks at all of them."""
+        """How many keys have a state. It reads none of them."""
 
     def key_state(self, raw: bytes) -> KeyState | None:
         """The committed state of one key, given as bytes (`encode_key`)."""

@@ -103,6 +103,15 @@ def test_the_last_row_up_to_a_key(rows: Rows) -> None:
     assert found is not None and found[0] == (HERE, 3)
 
 
+def test_rows_are_counted_table_by_table(rows: Rows) -> None:
+    assert rows.count(RESOLVED) == 0
+    for n in range(5):
+        rows.put(RESOLVED, (n,), "dropped")
+        rows.put(POSITIONS, (f"{n}",), Position())
+    rows.delete(RESOLVED, (3,))
+    assert [rows.count(table) for table in (RESOLVED, POSITIONS, TIMERS)] == [4, 5, 0]
+
+
 def test_digests_and_long_names_are_keys(rows: Rows) -> None:
     digest, name = bytes(range(16)), PartitionName("a" * 5000)
     rows.put(TIMERS, (digest,), TimerRow(b"id", -5, "wall"))

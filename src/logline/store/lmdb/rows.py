@@ -108,7 +108,7 @@ def verify(txn: lmdb.Transaction) -> None:
     with txn.cursor() as cursor:
         for found, raw in cursor:
             key = bytes(found)
-            if not _is_whole(key, memoryview(raw)) or (count and key <= last) or txn.get(key) is None:
+            if key <= last or not _is_whole(key, memoryview(raw)) or txn.get(key) is None:
                 raise _damaged(key)
             count, last = count + 1, key
     if count != txn.stat()["entries"]:
@@ -208,6 +208,13 @@ class LmdbRows:
                 if not key.startswith(begin) or (end is not None and key >= end):
                     return
                 yield row(key, value)
+
+    def count(self, table: Table[Any]) -> int:
+        """How many rows a table has."""
+        begin = _shape(table).key(())
+        with self._txn.cursor() as cursor:
+            keys = cursor.iternext(keys=True, values=False) if cursor.set_range(begin) else ()
+            return sum(1 for _ in takewhile(lambda key: key[:2] == begin, keys))
 
     def floor(self, table: Table[V], key: Key) -> tuple[Key, V] | None:
         """The last row up to this key."""

@@ -85,6 +85,10 @@ class PgRows:
             for row in self._ask(f"select {shape.selected} from {shape.name} where {where}{ordered}", given)
         ]
 
+    def count(self, table: Table[Any]) -> int:
+        """How many rows a table has."""
+        return int(self._ask(f"select count(*) from {shape_of(table).name} where instance = %s", [])[0][0])
+
     def after(self, table: Table[V], key: Key, limit: int) -> list[tuple[Key, V]]:
         """The first rows from this key on, of a table whose key is one number."""
         shape = shape_of(table)
@@ -244,3 +248,7 @@ class Mirror:
     def floor(self, table: Table[V], key: Key) -> tuple[Key, V] | None:
         """Nobody asks this while a step is applied."""
         raise TypeError("only readers look for the last row up to a key")
+
+    def count(self, table: Table[Any]) -> int:
+        """Nobody asks this while a step is applied."""
+        raise TypeError("only readers count rows")

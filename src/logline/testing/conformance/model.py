@@ -303,6 +303,7 @@ def check(reader: Reader, model: Model) -> None:
     assert sorted(map(codec.encode, reader.gathering())) == sorted(spans)
     assert reader.outline() == _outline(model.image)
     assert reader.keyed() == model.image.keyed
+    assert reader.count_keys() == len(model.image.keyed)
     assert all(reader.key_state(raw) == state for raw, state in model.image.keyed.items())
     assert exact_history(reader.history()) == _wanted_history(model)
     for serial, opened in model.image.sets.items():
