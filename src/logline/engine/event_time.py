@@ -66,7 +66,7 @@ class EventTime:
         self.clock.rewire(self._ports, now)
 
     def restore(self, image: Image, ended: Iterable[ChannelName], now: Monotonic) -> None:
-        """As it was."""
+        """Goes on with the clock as it is logged."""
         self._logged = of_inputs(image.clock)
         self.clock.restore(self._logged, ended, now)
         self._idle = bool(image.clock.get(IDLE))

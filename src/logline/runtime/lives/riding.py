@@ -66,7 +66,7 @@ class Riding:
         return found if isinstance(found, Gone) else [self._through(output) for output in found]
 
     def pick(self, ssns: Sequence[Ssn]) -> Sequence[Output] | Gone:
-        """As `Channel.pick`."""
+        """Exactly these events, with what comes of them."""
         found = self._channel.pick(ssns)
         return found if isinstance(found, Gone) else [self._through(output) for output in found]
 
