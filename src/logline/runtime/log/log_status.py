@@ -112,6 +112,7 @@ def specs_of(record: GraphRecord) -> dict[InstanceName, InstanceSpec]:
             targets=known.targets,
             retain={port: retain(kept) for (owner, port), kept in retained.items() if owner == operator},
             keep=frozenset(record.keep.get(operator, _all_ports(known))),
+            stateless=known.stateless,
         )
     return found
 
