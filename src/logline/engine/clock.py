@@ -45,7 +45,7 @@ def of_inputs(clock: Mapping[ChannelName, int]) -> dict[ChannelName, int]:
     return {key: value for key, value in clock.items() if not key.startswith(SHOWN)}
 
 
-_Kind = Literal["event", "wall", "span"]
+_Kind = Literal["event", "wall", "span", "most"]
 
 
 class EventClock:
@@ -161,12 +161,18 @@ class Timers:
     clock, or for a span to pass, which is measured on the monotonic clock.
 
     A span is logged with the wall time at which it should be over. A new life waits for what is left of it by the
-    wall clock, but never longer than the whole span.
+    wall clock, but never longer than the whole span. A time of the wall clock may have a longest wait beside it, for
+    a clock that is set back: it is measured on the monotonic clock too, and a new life begins it anew.
     """
 
     def __init__(self) -> None:
         self.by_id: dict[InsetId, Timer] = {}
-        self._heaps: dict[_Kind, list[tuple[int, int, InsetId]]] = {"event": [], "wall": [], "span": []}
+        self._heaps: dict[_Kind, list[tuple[int, int, InsetId]]] = {
+            "event": [],
+            "wall": [],
+            "span": [],
+            "most": [],
+        }
         self._entry: dict[InsetId, int] = {}
         """Which entry of a heap counts for an id."""
         self._count = 0
@@ -176,11 +182,13 @@ class Timers:
         self.by_id[inset] = timer
         self._count += 1
         self._entry[inset] = self._count
-        if timer.span:
+        if timer.is_span:
             left = min(max(timer.at - moment.wall, 0), timer.span)
             heappush(self._heaps["span"], (moment.after(left), self._count, inset))
         else:
             heappush(self._heaps[timer.clock], (timer.at, self._count, inset))
+            if timer.span:
+                heappush(self._heaps["most"], (moment.after(-timer.span), self._count, inset))
 
     def change(self, changes: Mapping[InsetId, Timer | None], moment: Moment) -> None:
         """Timers that are set, or None for one that is cleared."""
@@ -201,9 +209,9 @@ class Timers:
         return None if found is None else Wall(found)
 
     def first_span(self) -> Monotonic | None:
-        """When the first span is over."""
-        found = self._first("span")
-        return None if found is None else Monotonic(found)
+        """When the first span is over, or the longest wait for a time of the wall clock."""
+        found = [at for kind in ("span", "most") if (at := self._first(kind)) is not None]
+        return Monotonic(min(found)) if found else None
 
     def first_event(self) -> int | None:
         """The earliest time of the event clock that is waited for."""
@@ -223,7 +231,7 @@ class Timers:
         """Removes and returns those whose wall time has come or whose span is over, in the order of their times.
         To `flush` is to take every span as over."""
         spans = 1 << 62 if flush else moment.monotonic
-        come = [*self._take("wall", moment.wall), *self._take("span", spans)]
+        come = [*self._take("wall", moment.wall), *self._take("most", moment.monotonic), *self._take("span", spans)]
         return sorted(come, key=lambda one: one[1].at)
 
     def take_all(self) -> list[tuple[InsetId, Timer]]:
@@ -247,10 +255,10 @@ def make_timer(said: str, at: Any, after: Any, clock: Any, *, now: Wall, has_eve
     as in "fire('a', "."""
     if clock not in ("event", "wall"):
         raise ValueError(f"{said}clock={clock!r}): take one of 'event', 'wall'")
-    if after is not None:
-        if at is not None:
-            raise TypeError(f"{said}at={at!r}, after={after!r}): give one of them")
+    if after is not None and at is None:
         return _timer_after(said, duration(after), now)
+    if after is not None and clock == "event":
+        raise TypeError(f"{said}at={at!r}, after={after!r}): give one of them; both only with clock='wall'")
     if at is None:
         return None
     if not isinstance(at, datetime):
@@ -262,7 +270,10 @@ def make_timer(said: str, at: Any, after: Any, clock: Any, *, now: Wall, has_eve
             f"{said}at=...) asks for the event clock, and the operator has none: "
             "give its source time=, declare time = {port: column}, or say clock='wall'"
         )
-    return Timer(micros(at), clock)
+    if after is None:
+        return Timer(micros(at), clock)
+    most = duration(after) // timedelta(microseconds=1)
+    return Timer(micros(at), clock, -most) if most else None
 
 
 def _timer_after(said: str, span: timedelta, now: Wall) -> Timer | None:
@@ -278,4 +289,4 @@ def _timer_after(said: str, span: timedelta, now: Wall) -> Timer | None:
 def same_timer(known: Timer | None, timer: Timer) -> bool:
     """Whether there is such a timer. One that was set for a span goes on as it is if it is set anew for what is left
     of the span."""
-    return known is not None and (known.at, known.clock, known.span > 0) == (timer.at, timer.clock, timer.span > 0)
+    return known is not None and (known.at, known.clock, known.is_span) == (timer.at, timer.clock, timer.is_span)

@@ -124,7 +124,13 @@ class Timer(NamedTuple):
     at: int
     clock: Clock
     span: int = 0
-    """Of a `fire(after=...)`: how long it was to wait. It does, whatever the wall clock does meanwhile."""
+    """Of a `fire(after=...)`: how long it was to wait. It does, whatever the wall clock does meanwhile. Negative, of
+    a time of the wall clock: it waits no longer than this, should somebody set the clock back."""
+
+    @property
+    def is_span(self) -> bool:
+        """Whether it waits for a span to pass, not for a time."""
+        return self.span > 0
 
 
 CARRIED = 1 << 32

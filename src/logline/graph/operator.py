@@ -278,7 +278,7 @@ class Context(ABC, Generic[S]):
         joined the set since its last version. Each version logs its members anew: do not fire it at every event.
 
         Wait with `after`, not with `at=ctx.now() + ...`: if somebody sets the wall clock back, a timer for a time
-        comes that much later.
+        comes that much later. With both, and `clock="wall"`, it comes at the time, but no later than `after` so much.
 
         For one id the latest call wins. The engine logs the call with the step. A `fire` in `assign` takes effect
         after that event's updates. If no set of that id is open, nothing happens. Valid in `assign` and `ready`.

@@ -102,7 +102,7 @@ def _load_outline(rows: Rows, found: Outline, pinned: Collection[PortName]) -> N
 
 def gathering(rows: Rows) -> list[InsetId]:
     """The sets whose timer comes after a span of time. Of the others no id is decoded, and there may be many."""
-    return [codec.decode(timer.id) for _, timer in rows.scan(TIMERS) if timer.span]
+    return [codec.decode(timer.id) for _, timer in rows.scan(TIMERS) if timer.span > 0]
 
 
 def count_sets(rows: Rows) -> SetCounts:

@@ -233,6 +233,24 @@ def test_times_and_spans_that_have_come_are_in_the_order_of_their_times() -> Non
     assert ids(t.take(at(10))) == ["early", "span", "late"]
 
 
+@pytest.mark.parametrize(("ahead", "comes"), [(0, 130), (50, 80), (-1000, 140)])
+def test_a_time_of_the_wall_clock_is_waited_for_no_longer_than_said(ahead: int, comes: int) -> None:
+    """30 by the wall clock, 40 at most: somebody sets it at once."""
+    t = Timers()
+    t.set("a", Timer(130, "wall", -40), at(100))
+    assert (t.first_span(), t.first_wall()) == (140, 130)
+    assert ids(t.take(Moment(Monotonic(comes - 1), Wall(comes - 1 + ahead)))) == []
+    assert ids(t.take(Moment(Monotonic(comes), Wall(comes + ahead)))) == ["a"]
+    assert t.by_id == {} and (t.first_span(), t.first_wall()) == (None, None)
+
+
+def test_a_time_of_the_wall_clock_is_no_span_that_the_end_of_a_run_cuts_off() -> None:
+    t = Timers()
+    t.set("time", Timer(130, "wall", -40), at(100))
+    t.set("span", Timer(130, "wall", 30), at(100))
+    assert ids(t.take(at(100), flush=True)) == ["span"]
+
+
 def test_ids_of_different_kinds_at_the_same_time() -> None:
     t = Timers()
     for inset in ("a", 1, ("a", 1), ()):

@@ -41,7 +41,7 @@ def busy_step() -> Step:
         serial=ONE,
         state=b"",
         clock={ORDERS: -5, ChannelName(""): -7},
-        timers={"BZ234": Timer(-1, "event"), 7: Timer(2**50, "wall")},
+        timers={"BZ234": Timer(-1, "event"), 7: Timer(2**50, "wall"), 8: Timer(9, "wall", -4)},
         keyed={b"BZ234": KeyState(b"", 5), b"": KeyState(b"state")},
         written={TargetName("store"): 3},
         progress={PartitionName("0"): Progress(2, "complete", b"", Ssn(7), 70, True, (b"", b"m1"))},

@@ -299,7 +299,7 @@ def check(reader: Reader, model: Model) -> None:
     """Everything a reader can be asked, against the model."""
     assert exact(reader.image()) == exact(model.image)
     assert reader.count_sets() == SetCounts.of(model.image)
-    spans = [codec.encode(inset) for inset, timer in model.image.timers.items() if timer.span]
+    spans = [codec.encode(inset) for inset, timer in model.image.timers.items() if timer.is_span]
     assert sorted(map(codec.encode, reader.gathering())) == sorted(spans)
     assert reader.outline() == _outline(model.image)
     assert reader.keyed() == model.image.keyed

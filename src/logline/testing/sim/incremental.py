@@ -194,7 +194,7 @@ class IncrementalRuns:
             logged = store.read(name).put_out(PortName("out"))
             if logged < self._offered.get(name, logged):
                 raise Violation(f"CAUGHT-UP {name} has logged {logged} events, there were {self._offered[name]}")
-            if any(timer.span and not is_key_timer(inset) for inset, timer in image.timers.items()):
+            if any(timer.is_span and not is_key_timer(inset) for inset, timer in image.timers.items()):
                 raise Violation(f"CAUGHT-UP {name} gathers for a while: {image.timers}")
             if image.due:
                 raise Violation(f"CAUGHT-UP {name} has sets to generate: {image.due}")
