@@ -20,7 +20,7 @@ from statistics import median
 from typing import Literal
 
 from examples.nexmark.generator import Data, generate
-from examples.nexmark.suite import QUERIES, agrees, pipeline, tables
+from examples.nexmark.suite import QUERIES, agrees, pipeline
 from rich.console import Console
 from rich.table import Table
 
@@ -42,7 +42,7 @@ def measure(name: str, data: Data, rows: int, engine: Engine) -> tuple[float, fl
         run = job.run(log, engine=engine)
         seconds, spent = time.monotonic() - began, cpu() - spent
         found = run.result("store")
-        return seconds, spent, found.num_rows, agrees(name, found, tables(name, data, run))
+        return seconds, spent, found.num_rows, agrees(name, found, data)
 
 
 def line(name: str, data: Data, rows: int, engine: Engine, repeats: int) -> tuple[list[str], bool]:

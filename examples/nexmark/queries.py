@@ -10,13 +10,12 @@ put out rows that change; the newest row of each key counts, as `Query.key` says
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from examples.nexmark.generator import LONGEST, TIME
+from examples.nexmark.generator import LONGEST
 
 import logline as ll
 
@@ -125,26 +124,9 @@ def q11(bids: ll.Stream) -> ll.Stream:
     return bids.window("q11", window, by=["bidder"], agg={"bids": ("auction", "count")})
 
 
-class Stamped(ll.Operator[pa.RecordBatch, None]):
-    """Adds the wall clock as the column `arrived`.
-
-    Events are logged before others see them, so a recovery finds the same times: what is behind this operator is as
-    repeatable as with event time. Event time ends here, and the windows behind it go by their own column.
-    """
-
-    untimed = ("out",)
-
-    def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, pa.Schema]:
-        return {"out": inputs["in"].append(pa.field("arrived", TIME))}
-
-    def generate(self, inset: object, acc: pa.RecordBatch, ctx: ll.Context[None]) -> Iterator[pa.RecordBatch]:
-        yield acc.append_column("arrived", pa.repeat(pa.scalar(ctx.now(), TIME), acc.num_rows))
-
-
 def q12(bids: ll.Stream) -> ll.Stream:
     """Processing time: how many bids of a user came in each ten seconds of the wall clock?"""
-    window = ll.tumbling(PERIOD, on="arrived")
-    return bids.apply("stamped", Stamped()).window("q12", window, by=["bidder"], agg={"bids": ("auction", "count")})
+    return bids.window("q12", ll.tumbling(PERIOD), by=["bidder"], agg={"bids": ("auction", "count")})
 
 
 def q15(bids: ll.Stream) -> ll.Stream:

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import cycle
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pytest
 from examples.nexmark import generator, suite
 from examples.nexmark.generator import Data, generate
-from examples.nexmark.suite import QUERIES, agrees, pipeline, tables
+from examples.nexmark.suite import QUERIES, agrees, pipeline
 from tests.examples.test_examples import run as run_example
 from tests.waiting import PATIENCE, until
 
@@ -46,7 +47,7 @@ def test_a_calm_run_equals_sql(name: str, data: Data) -> None:
     run = pipeline(name, data, rows=100).run(engine="inline")
     found = run.result("store")
     assert found.num_rows
-    assert agrees(name, found, tables(name, data, run))
+    assert agrees(name, found, data)
     counters = {name: operator.counters for name, operator in run.status().operators.items() if operator.counters}
     assert counters == {}  # nothing was late
 
@@ -61,9 +62,18 @@ def test_crashes_of_every_operator_change_nothing(name: str, data: Data) -> None
         for batch in data[kind].to_batches(max_chunksize=data[kind].num_rows // 12):
             script[kind] += [batch, ll.testing.CRASH(next(victims))]
     found = ll.testing.run(p, script)
-    logged = QUERIES[name].logged
-    read = data if logged is None else {**data, logged: found[logged]}
-    assert agrees(name, found["store"], read)
+    assert agrees(name, found["store"], data)
+
+
+def test_windows_of_processing_time_are_those_of_the_clock(data: Data) -> None:
+    """Query 12 is compared over all windows; these are the ones in which it ran."""
+    before = datetime.now(UTC)
+    found = pipeline("q12", data).run(engine="inline").result("store").to_pylist()
+    size = timedelta(seconds=10)
+    for row in found:
+        assert row["window_end"] - row["window_start"] == size
+        assert row["window_start"].timestamp() % 10 == 0
+        assert before < row["window_end"] and row["window_start"] <= datetime.now(UTC)
 
 
 def in_parts(table: pa.Table, rows: int) -> list[list[pa.RecordBatch]]:

@@ -34,6 +34,9 @@ Ready = Literal[
     "TumblingAggregate",
     "SlidingAggregate",
     "SessionAggregate",
+    "TumblingArrivals",
+    "SlidingArrivals",
+    "SessionArrivals",
     "BlockAggregate",
     "WholeAggregate",
     "MapRows",
@@ -51,7 +54,8 @@ _MODULES = "logline.operators."
 _PASS: Collection[Ready] = ("Filter", "Union", "Split", "CheckRows", "SinkOperator", "Rebatch")
 """They pass rows on as they are."""
 _TIMED: Collection[Ready] = ("TumblingAggregate", "SlidingAggregate", "SessionAggregate")
-_GROUP: Collection[Ready] = (*_TIMED, "BlockAggregate", "WholeAggregate")
+_ARRIVALS: Collection[Ready] = ("TumblingArrivals", "SlidingArrivals", "SessionArrivals")
+_GROUP: Collection[Ready] = (*_TIMED, *_ARRIVALS, "BlockAggregate", "WholeAggregate")
 """A row is part of one of theirs, whatever the columns tell."""
 _BY_COLUMNS: Collection[Ready] = ("Lookup", "StreamLookup", "Dedup", "Top")
 """Their column dependencies tell all; they are known so that the reason can be said."""
@@ -78,13 +82,19 @@ def in_set(
             offset, length = note
             return {row for row in rows if offset <= row < offset + length}
         case "SessionAggregate":
-            spans = [range(note[at], note[at] + note[at + 1]) for at in range(0, len(note), 2)]
-            return {row for row in rows if any(row in span for span in spans)}
+            return _in_spans(note, rows)
+        case "SessionArrivals":
+            return _in_spans(note[1:], rows)  # the time at which the event came is first
         case "TumblingAggregate" | "SlidingAggregate":
             return _in_window(operator, inset, note, table, rows)
         case "IntervalJoin" | "WindowJoin":
             return _in_join(operator, inset, note, port, table, rows)
     return set(rows)
+
+
+def _in_spans(spans: Sequence[int], rows: Iterable[int]) -> set[int]:
+    found = [range(spans[at], spans[at] + spans[at + 1]) for at in range(0, len(spans), 2)]
+    return {row for row in rows if any(row in span for span in found)}
 
 
 def is_late(operator: OperatorRecord, inset: InsetId) -> bool:

@@ -15,6 +15,7 @@ from logline.operators.lookup import Lookup, LookupHow, StreamLookup
 from logline.operators.lookup_tables import LookupTable, TableFn, table_of
 from logline.operators.mapping import AsyncMapFn, Filter, MapBatches, MapFn, Union, Where
 from logline.operators.paced_mapping import PacedMapBatches, map_batches, waited_for
+from logline.operators.processing_time import SessionArrivals, SlidingArrivals, TumblingArrivals
 from logline.operators.rebatch import Rebatch
 from logline.operators.row_answers import Row
 from logline.operators.row_checks import CheckRows, OnFail
@@ -78,9 +79,11 @@ __all__ = [
     "Select",
     "Session",
     "SessionAggregate",
+    "SessionArrivals",
     "SinkOperator",
     "Sliding",
     "SlidingAggregate",
+    "SlidingArrivals",
     "Split",
     "Stateful",
     "StatefulFn",
@@ -91,6 +94,7 @@ __all__ = [
     "Top",
     "Tumbling",
     "TumblingAggregate",
+    "TumblingArrivals",
     "Union",
     "Where",
     "Whole",

@@ -171,11 +171,16 @@ def StreamJoin(  # reads as a constructor: one class per kind of join
     """The operator that joins rows of these two schemas."""
     given = {"every": every, "lateness": lateness, "idle": idle}
     match within:
+        case Tumbling(on=None) | Sliding(on=None):
+            raise OptionError(
+                "within: a join goes by event time, and a window without on= is of processing time: name the "
+                "column, as in ll.tumbling('1h', on='date')"
+            )
         case Tumbling() | Sliding():
             _refuse(given, "say it in the window" if every is None else "the window says it")
             _refuse_versions({"updates": within.updates or None, "early": within.early}, _WAIT)
             columns = JoinColumns(left, right, on, how, suffix, (START, END))
-            return WindowJoin(columns, within, _times(columns, _window_times(within.on, time)))
+            return WindowJoin(columns, within, _times(columns, _window_times(within.on or "", time)))
         case Whole():
             _refuse({**given, "time": time}, "ll.whole() goes by no time")
             _refuse_versions({"every": within.every, "events": within.events}, _SOONER)

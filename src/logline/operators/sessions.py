@@ -79,7 +79,9 @@ class SessionAggregate(Operator[Open | Batch, None]):
     def __init__(self, window: Session, aggregates: Aggregates) -> None:
         self.window = window
         self.aggregates = aggregates
-        self.time = {"in": window.on}
+        assert window.on is not None
+        self.on = window.on
+        self.time = {"in": self.on}
         self.lateness = window.lateness
         self.idle = window.idle
         self._late = LateRecords()
@@ -87,17 +89,17 @@ class SessionAggregate(Operator[Open | Batch, None]):
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         schema = inputs["in"]
-        check_time_column(schema, self.window.on)
-        bound = TimeAxis.of(schema.field(self.window.on).type, self.window.gap).type
+        check_time_column(schema, self.on)
+        bound = TimeAxis.of(schema.field(self.on).type, self.window.gap).type
         return {"out": bounded(self.aggregates, schema, bound), LATE: schema}
 
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
-        bounds = [Dependency(START, self.window.on, "from"), Dependency(END, self.window.on, "until")]
+        bounds = [Dependency(START, self.on, "from"), Dependency(END, self.on, "until")]
         return [*bounds, *grouped(self.aggregates)]
 
     def parameters(self) -> Mapping[str, object]:
         # The groups are part of the ids: with others, nobody would find the sessions that are open.
-        return {"gap": self.window.gap, "on": self.window.on, "by": ", ".join(self.aggregates.by)}
+        return {"gap": self.window.gap, "on": self.on, "by": ", ".join(self.aggregates.by)}
 
     def passes(self, watermark: datetime) -> datetime:
         """A record that is a gap old may still begin a session, or join one."""
@@ -116,7 +118,7 @@ class SessionAggregate(Operator[Open | Batch, None]):
         for key, mine in groupby(runs, key=lambda run: run.key):
             for together in _together(ctx.open_sets((SESSION, *key)), mine, axis.size):
                 self._join(together, axis, ctx, sets, late)
-        column = event.batch.column(self.window.on)
+        column = event.batch.column(self.on)
         if column.null_count:
             late += [row for row, there in enumerate(column.is_valid().to_pylist()) if not there]
         if late:
@@ -151,12 +153,12 @@ class SessionAggregate(Operator[Open | Batch, None]):
         memo = self._memo
         axis = self._axis(batch)
         memo.batch = batch
-        memo.runs = runs_of(batch, axis.ticks(batch.column(self.window.on)), self.aggregates.by, axis.size)
+        memo.runs = runs_of(batch, axis.ticks(batch.column(self.on)), self.aggregates.by, axis.size)
         memo.parts = {tuple(run.rows): run.part for run in memo.runs}
         return axis, memo.runs
 
     def _axis(self, batch: Batch) -> TimeAxis:
-        kind, known = batch.schema.field(self.window.on).type, self._memo.axis
+        kind, known = batch.schema.field(self.on).type, self._memo.axis
         if known is None or known.type != kind:
             known = self._memo.axis = TimeAxis.of(kind, self.window.gap)
         return known
@@ -173,7 +175,7 @@ class SessionAggregate(Operator[Open | Batch, None]):
         if part is None:
             part = taken(event.batch, rows)
         axis = self._axis(event.batch)
-        ticks = axis.ticks(part.column(self.window.on)).to_pylist()
+        ticks = axis.ticks(part.column(self.on)).to_pylist()
         first, last = min(ticks), max(ticks)
         if not isinstance(acc, Open):
             return Open(axis, first, last, self.aggregates.add(None, part))
@@ -187,7 +189,7 @@ class SessionAggregate(Operator[Open | Batch, None]):
 
     def generate(self, inset: InsetId, acc: Open | Batch, ctx: Context[None]) -> Iterator[Emit]:
         if not isinstance(acc, Open):
-            yield from self._late.leave(acc, self.window.on, ctx)
+            yield from self._late.leave(acc, self.on, ctx)
             return
         made = self.aggregates.result(acc.parts)
         yield Emit(with_bounds(made, acc.axis.type, acc.first, acc.last + acc.axis.size))

@@ -37,7 +37,7 @@ _SHARE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class OpenWindow:
     """The event state of one window."""
 
     axis: TimeAxis
@@ -69,7 +69,7 @@ class _Memo:
         return _Memo, ()
 
 
-class TumblingAggregate(Operator[_Open | Batch, None]):
+class TumblingAggregate(Operator[OpenWindow | Batch, Any]):
     """One output event per window: its bounds, the group's columns, the aggregates."""
 
     reuses_memory = False
@@ -79,7 +79,8 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         self.window = window
         self.aggregates = aggregates
         # The engine keeps the event clock of an operator that says which column holds the time.
-        self.time = {"in": window.on}
+        self.on = window.on or ""  # none where the windows are of processing time
+        self.time: Mapping[str, str] = {"in": self.on}
         self.lateness = window.lateness
         self.idle = window.idle
         self._memo = _Memo()
@@ -88,19 +89,19 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, SchemaLike]:
         schema = inputs["in"]
-        check_time_column(schema, self.window.on)
-        bound = self._axis(schema.field(self.window.on).type).type
+        check_time_column(schema, self.on)
+        bound = self._axis(schema.field(self.on).type).type
         return {"out": bounded(self.aggregates, schema, bound, versions=self._versions), LATE: schema}
 
     def dependencies(self, inputs: Mapping[str, pa.Schema]) -> Iterable[Dependency]:
-        bounds = [Dependency(START, self.window.on, "from"), Dependency(END, self.window.on, "until")]
+        bounds = [Dependency(START, self.on, "from"), Dependency(END, self.on, "until")]
         return [*bounds, *grouped(self.aggregates)]
 
     def parameters(self) -> Mapping[str, object]:
         window = self.window
         moved = {"offset": window.offset} if window.offset else {}
         zoned = {"zone": window.zone} if window.zone else {}
-        return {"size": window.size, "on": window.on, **moved, **zoned}
+        return {"size": window.size, "on": self.on, **moved, **zoned}
 
     def passes(self, watermark: datetime) -> datetime:
         """The start of the earliest window that is not closed: what comes out carries the start of its window."""
@@ -112,7 +113,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
     def earliest(self, inset: InsetId, acc: _Open | Batch) -> datetime | None:
         return inset if isinstance(inset, datetime) else None
 
-    def assign(self, event: Event, ctx: Context[None]) -> Mapping[InsetId, Any]:
+    def assign(self, event: Event, ctx: Context[Any]) -> Mapping[InsetId, Any]:
         _, axis, ticks, panes = self._times(event.batch)
         watermark = ctx.watermark
         sets: dict[InsetId, Any] = {}
@@ -141,7 +142,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
             ctx.count("late_in_part", pc.sum(inside).as_py())
         return sets
 
-    def _fire_versions(self, start: datetime, end: datetime, watermark: datetime | None, ctx: Context[None]) -> None:
+    def _fire_versions(self, start: datetime, end: datetime, watermark: datetime | None, ctx: Context[Any]) -> None:
         """The window is to be put out before it closes."""
         if watermark is not None and end <= watermark:
             ctx.fire(start, keep=True)  # it was put out, and this event changes it
@@ -151,15 +152,15 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         if self.window.early is not None:
             ctx.fire(start, after=self.window.early, keep=True)
 
-    def update(self, inset: InsetId, acc: _Open | Batch | None, event: Event) -> _Open | Batch:
+    def update(self, inset: InsetId, acc: OpenWindow | Batch | None, event: Event) -> OpenWindow | Batch:
         times = self._times(event.batch)
         batch, axis, ticks, _ = times
         if not isinstance(inset, datetime):
             closed = pa.array([axis.start(start) for start in event.note], pa.int64())
             late = pc.is_in(axis.floor(ticks), value_set=closed)
             return batch.filter(pc.or_(late, pc.is_null(ticks)))
-        parts = acc.parts if isinstance(acc, _Open) else None
-        return _Open(axis, self._add(parts, times, axis.start(inset)))
+        parts = acc.parts if isinstance(acc, OpenWindow) else None
+        return OpenWindow(axis, self._add(parts, times, axis.start(inset)))
 
     def _add(self, parts: Any, times: Times, start: int) -> Any:
         """The state of the window that begins at `start`, with its rows of an event."""
@@ -187,9 +188,9 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
     def _result(self, parts: Any) -> pa.Table:
         return self.aggregates.result(parts)
 
-    def generate(self, inset: InsetId, acc: _Open | Batch, ctx: Context[None]) -> Iterator[Emit]:
-        if not isinstance(acc, _Open):
-            yield from self._late.leave(acc, self.window.on, ctx)
+    def generate(self, inset: InsetId, acc: OpenWindow | Batch, ctx: Context[Any]) -> Iterator[Emit]:
+        if not isinstance(acc, OpenWindow):
+            yield from self._late.leave(acc, self.on, ctx)
             return
         assert isinstance(inset, datetime)
         if not ctx.changed:
@@ -199,19 +200,19 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         made = with_bounds(self._result(acc.parts), axis.type, axis.tick(inset), axis.tick(end))
         yield Emit(with_version(made, ctx.version, 2) if self._versions else made)
 
-    def encode(self, acc: _Open | Batch) -> bytes:
-        if not isinstance(acc, _Open):
+    def encode(self, acc: OpenWindow | Batch) -> bytes:
+        if not isinstance(acc, OpenWindow):
             return pack((None, batches_to_bytes([acc])))
         axis = acc.axis
         bounds = (types_to_bytes({"type": axis.type}), axis.size, axis.step, axis.offset, axis.zone)
         return pack((bounds, self._encode_parts(acc.parts)))
 
-    def decode(self, data: bytes) -> _Open | Batch:
+    def decode(self, data: bytes) -> OpenWindow | Batch:
         bounds, parts = unpack(data)
         if bounds is None:
             return read_batches(parts)[0]
         kind, *rest = bounds
-        return _Open(TimeAxis(read_types(kind)["type"], *rest), self._decode_parts(parts))
+        return OpenWindow(TimeAxis(read_types(kind)["type"], *rest), self._decode_parts(parts))
 
     def layout(self) -> str:
         return f"{super().layout()} {self.aggregates.layout()}"
@@ -227,7 +228,7 @@ class TumblingAggregate(Operator[_Open | Batch, None]):
         last = self._memo.times
         if last is not None and last.batch is batch:
             return last
-        column = batch.column(self.window.on)
+        column = batch.column(self.on)
         if last is not None and last.axis.type == column.type:
             axis = last.axis
         else:

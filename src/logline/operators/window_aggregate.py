@@ -10,6 +10,7 @@ from logline.graph.operator import Operator
 from logline.operators.aggregates import Aggregates
 from logline.operators.blocks import BlockAggregate
 from logline.operators.functions import Agg
+from logline.operators.processing_time import SessionArrivals, SlidingArrivals, TumblingArrivals
 from logline.operators.sessions import SessionAggregate
 from logline.operators.sliding import SlidingAggregate
 from logline.operators.whole import WholeAggregate
@@ -23,10 +24,16 @@ def WindowAggregate(  # reads as a constructor: one class per kind of window
     """The operator that computes these aggregates over these windows."""
     aggregates = Aggregates(by, agg)
     match window:
+        case Tumbling(on=None):
+            return TumblingArrivals(window, aggregates)
         case Tumbling():
             return TumblingAggregate(window, aggregates)
+        case Sliding(on=None):
+            return SlidingArrivals(window, aggregates)
         case Sliding():
             return SlidingAggregate(window, aggregates)
+        case Session(on=None):
+            return SessionArrivals(window, aggregates)
         case Session():
             return SessionAggregate(window, aggregates)
         case Events():

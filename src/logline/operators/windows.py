@@ -6,6 +6,8 @@ datetime.timedelta(seconds=3600)
 datetime.timedelta(seconds=600)
 >>> session_window("30m", on="date").gap
 datetime.timedelta(seconds=1800)
+>>> tumbling("10s").on is None    # of processing time
+True
 >>> events(100).n
 100
 """
@@ -26,10 +28,11 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Tumbling:
-    """Spans of equal size of the event-time column `on`, counted from 1970-01-01 UTC (LOG.io Example 4)."""
+    """Spans of equal size of the event-time column `on`, counted from 1970-01-01 UTC (LOG.io Example 4). Without a
+    column they are of processing time."""
 
     size: timedelta
-    on: str
+    on: str | None = None
     lateness: timedelta = timedelta(0)
     idle: timedelta | None = None
     offset: timedelta = timedelta(0)
@@ -48,11 +51,11 @@ class Tumbling:
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Spans of the event-time column `on` that overlap: one of `size` begins every `step`."""
+    """Spans of the event-time column `on`, or of processing time, that overlap: one of `size` begins every `step`."""
 
     size: timedelta
     step: timedelta
-    on: str
+    on: str | None = None
     lateness: timedelta = timedelta(0)
     idle: timedelta | None = None
     offset: timedelta = timedelta(0)
@@ -90,6 +93,9 @@ def _check_time(window: Tumbling | Sliding, what: str) -> None:
 
 
 def _check_clock(window: Tumbling | Sliding | Session, what: str) -> None:
+    if window.on is None:
+        _check_processing_time(window, what)
+        return
     column_name(window.on, "on")
     if window.lateness < timedelta(0):
         raise OptionError(f"{what}: lateness can't be negative, got {window.lateness}")
@@ -97,12 +103,24 @@ def _check_clock(window: Tumbling | Sliding | Session, what: str) -> None:
         raise OptionError(f"{what}: idle must be positive, got {window.idle}")
 
 
+def _check_processing_time(window: Tumbling | Sliding | Session, what: str) -> None:
+    """No row is late for the clock on the wall, and that never stands still."""
+    of_events = {"lateness": window.lateness, "idle": window.idle, "updates": getattr(window, "updates", None)}
+    for option, given in of_events.items():
+        if given:
+            raise OptionError(
+                f"{what}: {option}= is for event time, and without on= the windows are of processing time, where no "
+                f"row is late: name the event-time column, as in on='date', or leave {option} out"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Records of a group that are not further apart than `gap` in the event-time column `on`."""
+    """Records of a group that are not further apart than `gap` in the event-time column `on`, or in the time at which
+    they came."""
 
     gap: timedelta
-    on: str
+    on: str | None = None
     lateness: timedelta = timedelta(0)
     idle: timedelta | None = None
 
@@ -150,7 +168,7 @@ Window = Tumbling | Sliding | Session | Events | Whole
 def tumbling(
     size: Duration,
     *,
-    on: str,
+    on: str | None = None,
     lateness: Duration = "0s",
     idle: Duration | None = None,
     offset: Duration = "0s",
@@ -159,6 +177,9 @@ def tumbling(
     early: Duration | None = None,
 ) -> Tumbling:
     """Windows of a fixed size over the event time in column `on`.
+
+    Without `on` they are of processing time: an event is in the window in which the operator takes it, and a window
+    closes when the wall clock reaches its end. The rest of this is about event time.
 
     A window closes when the watermark reaches its end. The watermark is the greatest time seen, minus `lateness`.
     With several senders the slowest one decides; one without events for `idle` no longer does.
@@ -190,7 +211,7 @@ def sliding(
     size: Duration,
     step: Duration,
     *,
-    on: str,
+    on: str | None = None,
     lateness: Duration = "0s",
     idle: Duration | None = None,
     offset: Duration = "0s",
@@ -200,19 +221,23 @@ def sliding(
 ) -> Sliding:
     """Windows of a fixed size over the event time in column `on`, one every `step`: a record is in several of them.
 
-    The options are those of `tumbling`.
+    The options are those of `tumbling`; without `on` they are of processing time.
     """
     spans = duration(size), duration(step)
     more = duration(updates), _span(early)
     return Sliding(*spans, on, duration(lateness), _span(idle), duration(offset), zone, *more)
 
 
-def session_window(gap: Duration, *, on: str, lateness: Duration = "0s", idle: Duration | None = None) -> Session:
+def session_window(
+    gap: Duration, *, on: str | None = None, lateness: Duration = "0s", idle: Duration | None = None
+) -> Session:
     """Windows of activity: records of a group (`by=`) that are not further apart than `gap` in the event time of
     column `on`. A session begins with its first record and ends a gap after its last one.
 
     A session closes when the watermark has passed its end. A record that lies between two sessions makes them one. It
     is late if it would be a session by itself that has closed. `lateness` and `idle` are those of `tumbling`.
+
+    Without `on` sessions are of processing time: one ends when no record of its group has come for `gap`.
     """
     return Session(duration(gap), on, duration(lateness), _span(idle))
 

@@ -28,8 +28,10 @@ from logline.operators import (
     Session,
     Sliding,
     SlidingAggregate,
+    SlidingArrivals,
     Tumbling,
     TumblingAggregate,
+    TumblingArrivals,
     Whole,
     WholeAggregate,
     Window,
@@ -164,8 +166,12 @@ def sql_operator(name: str, fn: FrameFn, window: Window | None, schema: pa.Schem
             return SqlEvent(query)
         case Events():
             return SqlBlock(window, query)
+        case Tumbling(on=None):
+            return SqlArrivals(window, query)
         case Tumbling():
             return SqlWindow(window, query)
+        case Sliding(on=None):
+            return SqlSlidingArrivals(window, query)
         case Sliding():
             return SqlSliding(window, query)
         case Whole():
@@ -208,6 +214,18 @@ class SqlWindow(TumblingAggregate):
 
 class SqlSliding(SlidingAggregate):
     """A job for each window of time, of windows that overlap."""
+
+    on_driver = True
+
+
+class SqlArrivals(TumblingArrivals):
+    """A job for each window of processing time."""
+
+    on_driver = True
+
+
+class SqlSlidingArrivals(SlidingArrivals):
+    """A job for each window of processing time, of windows that overlap."""
 
     on_driver = True
 

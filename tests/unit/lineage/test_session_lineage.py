@@ -64,6 +64,20 @@ def test_rows_are_told_apart(url: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "window", [ll.session_window("36500d"), ll.tumbling("36500d"), ll.sliding("36500d", "36500d")]
+)
+def test_rows_of_windows_of_processing_time_are_told_apart(window: ll.Window, url: str) -> None:
+    log = run(piped(window), url).log
+    users = {"ann": [("orders:1", 0), ("orders:1", 2), ("orders:2", 0), ("orders:4", 0), ("orders:4", 1)]}
+    users["bob"] = [("orders:1", 1), ("orders:3", 0)]
+    for user, wanted in users.items():
+        records = log.backward("visits", to="orders", where=f"item_id = '{user}'", records=True)
+        assert sorted(zip(records["event"].to_pylist(), records["row"].to_pylist(), strict=True)) == wanted
+    found = log.explain("visits", "true")
+    assert [what for _, what in verdicts(found, "row", "what")] == ["arrived"] * 7
+
+
 def test_each_version_of_a_window_was_made_of_all_events_so_far(url: str) -> None:
     ran = run(piped(ll.tumbling("1h", on="date", updates="5h"), by=()), url)
     rows = ran.result("store").to_pylist()
