@@ -10,7 +10,7 @@ clocks say comes in as a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any, Literal
@@ -227,12 +227,18 @@ class Timers:
         """Removes and returns those whose event time has come, in the order of their times."""
         return self._take("event", watermark)
 
-    def take(self, moment: Moment, *, flush: bool = False) -> list[tuple[InsetId, Timer]]:
-        """Removes and returns those whose wall time has come or whose span is over, in the order of their times.
-        To `flush` is to take every span as over."""
-        spans = 1 << 62 if flush else moment.monotonic
-        come = [*self._take("wall", moment.wall), *self._take("most", moment.monotonic), *self._take("span", spans)]
+    def take(self, moment: Moment) -> list[tuple[InsetId, Timer]]:
+        """Removes and returns those whose wall time has come or whose span is over, in the order of their times."""
+        spans = (*self._take("most", moment.monotonic), *self._take("span", moment.monotonic))
+        come = [*self._take("wall", moment.wall), *spans]
         return sorted(come, key=lambda one: one[1].at)
+
+    def take_spans(self, these: Callable[[InsetId], bool]) -> list[tuple[InsetId, Timer]]:
+        """Removes and returns these of those that wait for a span, whether it is over or not, in order."""
+        found = [(inset, timer) for inset, timer in self.by_id.items() if timer.is_span and these(inset)]
+        for inset, _ in found:
+            self.clear(inset)
+        return sorted(found, key=lambda one: one[1].at)
 
     def take_all(self) -> list[tuple[InsetId, Timer]]:
         """Removes and returns all, in the order of their times."""

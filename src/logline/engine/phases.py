@@ -20,7 +20,7 @@ from logline.engine.event_time import EventTime
 from logline.engine.events import Output
 from logline.engine.fires import kept_id, kept_key
 from logline.engine.image import Image
-from logline.engine.keyed import KeyChanges, KeyedStates, KeyView, fired_id
+from logline.engine.keyed import KeyChanges, KeyedStates, KeyView, fired_id, is_key_timer
 from logline.engine.moments import Moment, Monotonic, Wall
 from logline.engine.open_sets import Merges, OpenSets
 from logline.engine.phase_context import PhaseContext, Services
@@ -118,8 +118,8 @@ class Phases:
             self.time.report(intake, moment.monotonic, waits=self._waits)
         # Whoever takes in the last end makes the rest due in the same step. But a connection may have been replaced
         # since by one that is at its end (R14): then that is still to be done.
-        waits = self._open if self.keys is None else self.timers.by_id
-        intake.rest = bool(waits) and self._all_ended and not image.ended
+        waits = bool(self._open) or (self.keys is not None and bool(self.timers.by_id))
+        intake.rest = waits and self._all_ended and not image.ended
         return intake
 
     def _event(self, channel: ChannelName, output: Output) -> Event:
@@ -179,7 +179,10 @@ class Phases:
         take every span as over; what is due by that is logged like any other (R6)."""
         self.moment = moment
         intake = Intake()
-        for key, timer in self.timers.take(moment, flush=flush and self.keys is None):
+        come = self.timers.take(moment)
+        if flush:  # the timer of a key says when the key was silent for long enough: it stays
+            come += self.timers.take_spans(lambda key: not is_key_timer(key))
+        for key, timer in come:
             self._came(key, timer, "fired", intake)
         if self._all_ended:
             self._end_all(intake)
@@ -364,7 +367,7 @@ class Phases:
     def _came(self, key: InsetId, timer: Timer, cause: Cause, intake: Intake) -> None:
         """A timer's time has come, or the end."""
         intake.timers[key] = None
-        if self.keys is not None:
+        if self.keys is not None and is_key_timer(key):
             serial = self._new_serial()  # a set of no event: the timer is what made it due (R31)
             self.sets[serial] = SetState(fired_id(key, timer.at))
             self._opened(serial, fired_id(key, timer.at), intake)
@@ -409,10 +412,19 @@ class Phases:
         if self.clock is not None:  # what is generated now is out: what comes later for it is late (R11')
             waited = [timer.at for timer in self.timers.by_id.values() if timer.clock == "event"]
             self.clock.reach(max(waited, default=None))
-        for inset in list(self._open):  # in the order in which they were opened
+        for inset in self._in_order():
             self._make_due(inset, "end", intake)
         for key, timer in self.timers.take_all():
             self._came(key, timer, "end", intake)
+
+    def _in_order(self) -> list[InsetId]:
+        """The open sets, in the order in which they were opened. Those that read the states of keys are in the order
+        in which they would have been due: each one sees what those before it have made (R31)."""
+        found = list(self._open)
+        if self.keys is not None:
+            waits = {inset: self.timers.by_id[inset].at for inset in found if inset in self.timers.by_id}
+            found.sort(key=lambda inset: waits.get(inset, 1 << 62))
+        return found
 
     def has_ended(self, port: PortName) -> bool:
         """Whether every channel into the port has ended."""
@@ -440,12 +452,15 @@ class Phases:
         """The timer that an author asks for; None for now."""
         return make_timer(said, at, after, clock, now=self.moment.wall, has_event_clock=self.clock is not None)
 
-    def view_keys(self, cause: Cause) -> KeyView | None:
-        """For a try of `generate`; None if the operator has no keyed state."""
+    def view_keys(self, serial: Serial, cause: Cause) -> KeyView | None:
+        """For a try of `generate`; None if the operator has no keyed state. A timer that comes at the end sets no
+        other one, or there would be no end."""
         if self.keys is None:
             return None
         now = self.moment.wall if self.clock is None else self.clock.watermark
-        return self.keys.view(now, at_end=cause == "end")
+        known = self.sets[serial]
+        at_end = cause == "end" and not known.members and known.saved is None
+        return self.keys.view(now, at_end=at_end)
 
     def take_keys(self, view: KeyView) -> KeyChanges:
         """A set is generated: the next one sees what it has changed."""

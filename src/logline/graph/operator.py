@@ -340,8 +340,9 @@ class Operator(Generic[A, S]):
     """The type of the global state. The first life makes one without arguments, later ones get it from the log. Keep
     it small: each change is logged whole. Only `assign` may change it."""
     Keyed: type | None = None
-    """The type of the state that each key has, for `ctx.keys` in `generate`. An operator that declares it defines no
-    `assign`. Its events are generated in order, one at a time."""
+    """The type of the state that each key has, for `ctx.keys` in `generate`. Input sets are generated in order then,
+    one at a time: each event as a set of its own, or, with `assign`, sets in the order in which they are due. At the
+    end of the input that is the order of their timers."""
     migrate: Callable[[Any], Any] | None = None
     """Makes a state of a key of one that was logged by an earlier `Keyed`, as a dict of plain values."""
     ttl: Duration | None = None

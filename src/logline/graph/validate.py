@@ -256,11 +256,6 @@ def _keyed(node: Node, op: Operator[Any, Any]) -> Iterator[LoglineError]:
         if op.ttl is not None:
             yield DefinitionError(f"{what} has a ttl and no state per key: declare Keyed, the type of a state")
         return
-    if not is_stateless(op):
-        yield DefinitionError(
-            f"{what} declares Keyed and defines assign(): with a state per key every event is an input set of its "
-            "own; leave assign() out, and use ctx.keys in generate()"
-        )
     if node.options.concurrency > 1:
         yield OptionError(
             f"{what} has a state per key, so that each event waits for the one before it: leave concurrency out"

@@ -104,7 +104,7 @@ class Generation:
         calls: SetCalls = known.calls or SetCalls()
         known.calls = calls
         calls.begin(job.answers)
-        known.keys = self.phases.view_keys(job.cause)
+        known.keys = self.phases.view_keys(job.serial, job.cause)
         ctx = SetContext(
             self.phases, self.services, gate, job.serial, inset, known.digest, job.cause, calls, calls.attempt
         )

@@ -14,7 +14,7 @@ from logline.engine import codec
 from logline.engine.image import Image
 from logline.engine.keyed import KEY, KeyState, decode_key, fired_id
 from logline.graph.key_states import plain_state
-from logline.graph.operator import Context, Reject
+from logline.graph.operator import Context, Event, Reject
 from logline.names import InsetId
 from logline.testing.sim.operators import Ports, SimOperator, every, same, split
 from logline.testing.sim.outside import Violation
@@ -129,3 +129,32 @@ class TimedKeyedLists(KeyedLists):
         if ctx.watermark < inset[-1]:
             raise Violation(f"TIMER {self.name} {inset} comes early, at {ctx.watermark}")
         return super()._fired(inset, ctx)
+
+
+class KeyedSets(KeyedLists):
+    """The same of input sets of several events. They go one at a time, in the order in which they are due, and each
+    one sees what those before it have made. Timers of sets and of keys do not get mixed up."""
+
+    def assign(self, event: Event, ctx: Context[Any]) -> Any:
+        group, wait = ctx.random.randint(0, 1), timedelta(milliseconds=500)
+        chance = ctx.random.random()
+        if chance < 0.3:
+            ctx.fire(group)
+        elif chance < 0.6:
+            ctx.fire(group, after=wait)
+        else:
+            ctx.fire(group, at=ctx.now() + wait, after=2 * wait, clock="wall")
+        return [group]
+
+    def update(self, inset: InsetId, acc: Any, event: Event) -> Any:
+        return (*(acc or ()), (event.name, event.batch))
+
+    def generate(self, inset: InsetId, acc: Any, ctx: Context[Any]) -> Iterator[Any]:
+        if acc is None:
+            yield self._fired(inset, ctx)
+            return
+        out = tuple(made for _, batch in acc for record in batch for made in self._one(record, ctx))
+        if inset not in self.failed and ctx.random.random() < 0.2:
+            self.failed.add(inset)
+            raise OSError("after it has changed states")
+        yield from split(out, ctx)

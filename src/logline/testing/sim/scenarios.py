@@ -17,7 +17,7 @@ from logline.graph.model import Connection, Graph, Node, NodeOptions, Retry, Sco
 from logline.graph.operator import Operator
 from logline.names import ERRORS, IN, InstanceName, LogId, OperatorName, PortName, TargetName
 from logline.runtime.lives.instances import Instance, instances_of
-from logline.testing.sim.keyed import KeyedLists, TimedKeyedLists
+from logline.testing.sim.keyed import KeyedLists, KeyedSets, TimedKeyedLists
 from logline.testing.sim.merging import Merging, TellingMerging
 from logline.testing.sim.operators import (
     Blocks,
@@ -246,6 +246,8 @@ def drawn(seed: int) -> Scenario:
             kind_of = (Straight, Choosy, Pick, Choosy)[seed % 4]
         if seed % 3 == 1 and kind_of in (Patient, Windows):
             kind_of = KeyedLists if kind_of is Patient else TimedKeyedLists
+        if kind_of is KeyedLists and Random(f"keyed sets {seed}").random() < 0.5:
+            kind_of = KeyedSets
         if kind_of in (Pairs, Patient, Dropper) and Random(f"merging {seed}").random() < 0.5:
             kind_of = Merging
         if kind_of is Flaky and seed % 5 == 0:
@@ -304,7 +306,9 @@ def _add_middle(
         retry=Retry(attempts=2, wait="1s") if issubclass(kind, (Flaky, Straight)) else None,
     )
     if issubclass(kind, KeyedLists):
-        options = NodeOptions(on_error="divert", retry=Retry(attempts=2, wait="1s"))
+        # Its sets wait for one another, and where a channel is idle at every moment, each wait is many moves.
+        wait = "100ms" if kind is KeyedSets else "1s"
+        options = NodeOptions(on_error="divert", retry=Retry(attempts=2, wait=wait))
     apart = Random(str(rnd.getstate()))  # of its own, so that a seed means the same graph with it and without
     saves = type(op).assign is not Operator.assign and not isinstance(op, Merging)
     if saves and apart.random() < 0.6:
