@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,6 +15,7 @@ from logline.graph.model import NodeOptions
 from logline.graph.operator import Duration, Operator, SchemaLike
 from logline.graph.options import OperatorOptions, resolve
 from logline.operators import (
+    AsOfLookup,
     How,
     Lookup,
     LookupHow,
@@ -103,7 +104,10 @@ class JoinOperators:
         select: Sequence[str] | None = None,
         suffix: str = "_right",
         schema: SchemaLike | None = None,
-        as_of: str | None = None,
+        as_of: TimeColumns | None = None,
+        every: Duration | None = None,
+        lateness: Duration | None = None,
+        idle: Duration | None = None,
         **options: Unpack[OperatorOptions],
     ) -> Stream:
         """Adds the columns of a table to the rows of this stream, where the columns `on` are equal: names that both
@@ -116,13 +120,15 @@ class JoinOperators:
 
         `how="left"` passes every row on, "inner" those that match. `select` names the columns to add; a column whose
         name is taken gets the `suffix`. A row that matches several of the table comes out with each.
+
+        With `ll.table`, `as_of="date"` takes the row of the table that was valid at the time of the stream's row: the
+        newest one that is not after it, by the event-time columns of both (`as_of=("ordered", "since")` if they have
+        other names). Rows come out for a bucket of time at once, when the watermark has passed it: `every` says how
+        long one is, a second by default. `lateness` and `idle` are those of `ll.tumbling`.
         """
         resolved = resolve(name, "operator", options)
-        if as_of is not None:
-            raise OptionError(
-                f"operator {name!r}: as_of={as_of!r} is planned and not there yet: a lookup takes the newest row "
-                "that is known. Rows of about the same time are joined by orders.join(..., within=('-1d', '0s'))"
-            )
+        timed: dict[str, Any] = {"every": every, "lateness": lateness, "idle": idle}
+        self._check_as_of(name, table, as_of, timed)
         how_to: dict[str, Any] = {"on": on, "how": how, "select": select, "suffix": suffix}
         if not isinstance(table, Table):
             if isinstance(table, JoinOperators):
@@ -134,8 +140,24 @@ class JoinOperators:
         for option, value in (("refresh", refresh), ("schema", schema)):
             if value is not None:
                 raise OptionError(f"operator {name!r}: {option}= is for a path or a function: a stream needs none")
-        changing = made(name, StreamLookup, self.schema, table.stream.schema, table.key, **how_to)
-        return self._with(name, changing, table.stream, resolved)
+        streams: tuple[Any, ...] = (self.schema, table.stream.schema, table.key)
+        if as_of is None:
+            return self._with(name, made(name, StreamLookup, *streams, **how_to), table.stream, resolved)
+        valid = made(name, AsOfLookup, *streams, as_of=as_of, **timed, **how_to)
+        return self._with(name, valid, table.stream, resolved)
+
+    @staticmethod
+    def _check_as_of(name: str, table: object, as_of: object, timed: Mapping[str, object]) -> None:
+        if as_of is not None and not isinstance(table, Table):
+            raise OptionError(
+                f"operator {name!r}: as_of={as_of!r} is for ll.table(stream, key=[...]): a table or a file does not "
+                "say when its rows were valid; leave as_of out, or read the file as a source"
+            )
+        for option, value in timed.items():
+            if as_of is None and value is not None:
+                raise OptionError(
+                    f"operator {name!r}: {option}= goes with as_of=: a lookup of what is known now waits for nothing"
+                )
 
 
 @dataclass(frozen=True)

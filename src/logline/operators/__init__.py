@@ -1,6 +1,7 @@
 """Ready-made operators, on the public Operator API alone."""
 
 from logline.operators.aggregates import Aggregates, Reduction
+from logline.operators.as_of import AsOfLookup
 from logline.operators.blocks import BlockAggregate
 from logline.operators.computed import Computation
 from logline.operators.custom_aggregate import Aggregate
@@ -48,6 +49,7 @@ __all__ = [
     "Agg",
     "Aggregate",
     "Aggregates",
+    "AsOfLookup",
     "AsyncMapFn",
     "BlockAggregate",
     "CheckRows",

@@ -73,7 +73,7 @@ class Lookup(BatchOperator):
     def each(self, batch: Batch) -> Iterator[pa.Table]:
         index = self._index.get()
         pairs = index.pairs(RowsByKey.of(batch, self.columns.keys[LEFT]))
-        yield from _joined(self.columns, pairs, batch, index.rows)
+        yield from joined(self.columns, pairs, batch, index.rows)
 
     def _read(self) -> TableIndex:
         rows = self.table.read(self.columns.inputs[RIGHT].names)
@@ -129,13 +129,7 @@ class StreamLookup(Operator[Batch, None]):
         self.columns = lookup_columns(input, table, on, how, select, suffix)
         self.input, self.table = input, table
         self.key = tuple(key)
-        pairs = dict(zip(self.columns.keys[RIGHT], self.columns.keys[LEFT], strict=True))
-        if set(pairs) != set(self.key):
-            raise OptionError(
-                f"on={on!r}: the table has the key {list(self.key)!r}: name exactly its columns, as in "
-                f"on={list(self.key)!r}, or on={{'column of the stream': {self.key[0]!r}}}"
-            )
-        self.stream_key = [pairs[name] for name in self.key]
+        self.stream_key = stream_keys(self.columns, self.key, on)
         self.kept = pa.schema([table.field(name) for name in self.columns.names])
         check_kept(self.kept, "ll.table()")
 
@@ -181,7 +175,7 @@ class StreamLookup(Operator[Batch, None]):
         pairs = pa.table({"l": count_to(batch.num_rows), "r": found})
         if self.columns.how == "inner":
             pairs = pairs.filter(pc.is_valid(found))
-        yield from _joined(self.columns, pairs, batch, table)
+        yield from joined(self.columns, pairs, batch, table)
 
 
 def lookup_columns(
@@ -197,6 +191,17 @@ def lookup_columns(
     columns = JoinColumns(input, table, on, how, suffix)
     check_keys(columns.keys[LEFT], input, "on")
     return columns
+
+
+def stream_keys(columns: JoinColumns, key: Sequence[str], on: On) -> list[str]:
+    """The columns of the stream that a table's key is compared with, in the order of the key."""
+    pairs = dict(zip(columns.keys[RIGHT], columns.keys[LEFT], strict=True))
+    if set(pairs) != set(key):
+        raise OptionError(
+            f"on={on!r}: the table has the key {list(key)!r}: name exactly its columns, as in "
+            f"on={list(key)!r}, or on={{'column of the stream': {key[0]!r}}}"
+        )
+    return [pairs[name] for name in key]
 
 
 def _selected(table: pa.Schema, on: On, select: Sequence[str]) -> pa.Schema:
@@ -215,7 +220,8 @@ def _of_stream(columns: JoinColumns) -> list[Dependency]:
     return [Dependency(name, name, port=IN) for name in columns.inputs[LEFT].names]
 
 
-def _joined(columns: JoinColumns, pairs: pa.Table, batch: Batch, table: pa.Table) -> Iterator[pa.Table]:
+def joined(columns: JoinColumns, pairs: pa.Table, batch: Batch, table: pa.Table) -> Iterator[pa.Table]:
+    """The joined rows of these pairs, in tables of a bounded size."""
     left, most = pa.Table.from_batches([batch]), max(ROWS, batch.num_rows)
     for at in range(0, pairs.num_rows, most):
         yield columns.rows(pairs.slice(at, most), left, table)

@@ -172,8 +172,8 @@ def _refuse_spark(given: object) -> None:
     if type(given).__module__.startswith("pyspark."):
         raise OptionError(
             f"a lookup can't read a Spark {type(given).__name__}: it lives in the driver, the lookup in a worker. "
-            "Write it as Parquet and give the folder, with refresh= if it is written again; or collect it once, "
-            "as df.toArrow()"
+            "Collect it once, as df.toArrow(); or write it as Parquet and give the folder, with refresh= if it is "
+            "written again, each time into a new folder that a link points to"
         )
 
 

@@ -235,7 +235,8 @@ async def awaited() -> pa.Table:
         (failing, {}, "OSError: no such host"),
         (prices, {"refresh": "soon"}, "soon"),
         (prices(), {"schema": "item string"}, "schema= is for a path or a function"),
-        (prices(), {"as_of": "date"}, "as_of='date' is planned and not there yet"),
+        (prices(), {"as_of": "date"}, "as_of='date' is for ll.table(stream, key=[...])"),
+        (prices(), {"every": "1s"}, "every= goes with as_of="),
         (awaited, {}, "no `async def`"),
         (lambda item: prices(), {}, "lookup calls its function with ()"),
         (lambda: 7, {}, "it must return a table"),
@@ -259,7 +260,7 @@ def test_a_spark_dataframe_is_refused_with_what_to_do() -> None:
     )
     items = ll.Pipeline("wrong").source("orders", ll.sources.batches([pa.Table.from_batches([orders("tea")])]))
     for table in (frame, lambda: frame):
-        with pytest.raises(LoglineError, match=r"'priced'.*Spark DataFrame.*Parquet.*toArrow"):
+        with pytest.raises(LoglineError, match=r"'priced'.*Spark DataFrame.*toArrow.*Parquet.*refresh="):
             items.lookup("priced", table, on=["item"])
     with pytest.raises(LoglineError, match=r"name its key: ll\.table\(stream, key=\[\.\.\.\]\)"):
         items.lookup("priced", items, on=["item"])  # type: ignore[arg-type]
