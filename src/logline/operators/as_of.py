@@ -105,7 +105,7 @@ class AsOfLookup(Operator[Held | Batch, None]):
         axis = TimeAxis.of(pa.timestamp("us", "UTC"), self.every)
         return axis.instant(axis.start(watermark))
 
-    def earliest(self, inset: InsetId) -> datetime | None:
+    def earliest(self, inset: InsetId, acc: Held | Batch) -> datetime | None:
         return inset if isinstance(inset, datetime) else None
 
     # ---- which bucket a row is in -----------------------------------------------------------------------

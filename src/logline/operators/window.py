@@ -110,7 +110,7 @@ class TumblingAggregate(Operator[OpenWindow | Batch, Any]):
         (pane,) = axis.panes(pa.array([axis.tick(watermark)], pa.int64()))
         return next((start for start in map(axis.instant, axis.windows(pane))), watermark)
 
-    def earliest(self, inset: InsetId, acc: _Open | Batch) -> datetime | None:
+    def earliest(self, inset: InsetId, acc: OpenWindow | Batch) -> datetime | None:
         return inset if isinstance(inset, datetime) else None
 
     def assign(self, event: Event, ctx: Context[Any]) -> Mapping[InsetId, Any]:
