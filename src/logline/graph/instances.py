@@ -78,6 +78,8 @@ class Channel:
     """The receiver's: it decides what the receiver needs of the channel."""
     called: Called | None = None
     """What users call the sender, if not by its name in the log."""
+    gone: bool = False
+    """Whether its receiver is not there any more: it was removed, or made anew (R14)."""
 
     @classmethod
     def between(
@@ -199,4 +201,5 @@ def _closed(graph: Graph, made: Expansion) -> Iterator[Channel]:
             sender, receiver = instance_name(wire.sender), instance_name(wire.receiver)
             policy = made.instances[receiver].policy if receiver in made.instances else "pessimistic"
             called = made.instances[sender].called if sender in made.instances else None
-            yield Channel(wire.channel, sender, wire.out, receiver, wire.port, policy, called)
+            gone = receiver not in made.instances
+            yield Channel(wire.channel, sender, wire.out, receiver, wire.port, policy, called, gone)

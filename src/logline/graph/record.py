@@ -308,9 +308,49 @@ def whole_record(record: GraphRecord) -> GraphRecord:
         operators={name: operators[name] for name in _in_order(operators, connections)},
         schemas={**{names[id_]: former.schemas for id_, former in record.former.items()}, **record.schemas},
         connections=connections,
+        scopes=tuple(_scopes_of_all(record, names, connections)),
         closed=(),
         former={},
     )
+
+
+def _scopes_of_all(
+    record: GraphRecord, names: Mapping[OperatorId, OperatorName], connections: Collection[Connection]
+) -> Iterator[ScopeRecord]:
+    """The lineage scopes, also of earlier generations of the operators that they name: what these have made is kept
+    for as long as the scope says (R12)."""
+    ids = ids_in(record)
+    earlier: dict[OperatorName, list[OperatorName]] = {}
+    for name, id_ in ids.items():
+        first = generation_of(id_)[0]
+        earlier[name] = [names[former] for former in record.former if generation_of(former)[0] == first]
+
+    def ends(port: tuple[OperatorName, PortName] | None) -> list[tuple[OperatorName, PortName] | None]:
+        return [None] if port is None else [port, *((one, port[1]) for one in earlier.get(port[0], ()))]
+
+    for scope in record.scopes:
+        for start in ends(scope.start):
+            for target in ends(scope.target):
+                if (start, target) == (scope.start, scope.target) or _leads(start, target, connections):
+                    yield msgspec.structs.replace(scope, start=start, target=target)
+
+
+def _leads(
+    start: tuple[OperatorName, PortName] | None,
+    target: tuple[OperatorName, PortName] | None,
+    connections: Collection[Connection],
+) -> bool:
+    """Whether a way leads from the one port to the other; from where there is none, from anywhere before it."""
+    if start is None or target is None:
+        return any(c.receiver == target[0] for c in connections) if target is not None else True
+    found = {c.receiver for c in connections if (c.sender, c.out) == start}
+    todo = list(found)
+    while todo:
+        at = todo.pop()
+        new = {c.receiver for c in connections if c.sender == at} - found
+        found |= new
+        todo += new
+    return target[0] in found
 
 
 def goes_by(record: GraphRecord, channel: ChannelName, ssn: Ssn) -> bool:

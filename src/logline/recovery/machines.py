@@ -50,5 +50,6 @@ def janitor_for(spec: InstanceSpec, *, all_rest: bool = False) -> Janitor:
 
 
 def needed(channel: Channel, needs: Needs) -> Needed:
-    """What the receiver of a channel needs of it: its own policy knows."""
-    return POLICIES[channel.policy].needed(needs)
+    """What the receiver of a channel needs of it: its own policy knows. One that is gone never takes up its open sets
+    and pending writes again, and only lineage may lead to what it has taken (R12, R14)."""
+    return Needed(needs.position.ssn) if channel.gone else POLICIES[channel.policy].needed(needs)

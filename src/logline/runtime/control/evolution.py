@@ -151,7 +151,9 @@ def _position(store: Store, beginning: Beginning, graph: Graph) -> Position:
     before = Ssn(head.base - 1)
     first = reader.pick(wire.out, [head.base])[0] if head.base <= head.last else None
     total = head.total if first is None else first.total - first.nbytes
-    marks = reader.outline().marks if first is None else 0  # of those that are collected nobody knows
+    # Whether a stream has ended is the parity of its marks (R11'): those that are collected count.
+    there = reader.headers(wire.out, [Ssn(ssn) for ssn in range(head.base, head.last + 1)])
+    marks = reader.outline().marks - sum(one is not None and one.kind in ("end", "reopened") for one in there)
     return Position(before, total, marks=marks)
 
 

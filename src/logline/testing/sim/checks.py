@@ -29,10 +29,12 @@ from logline.names import (
     OUT,
     ChannelName,
     InstanceName,
+    OperatorId,
     PortName,
     Serial,
     Ssn,
     TargetName,
+    generation_of,
     sender_of,
 )
 from logline.runtime.lives.instances import Instance
@@ -92,6 +94,7 @@ class Checks:
         """The pipeline has changed."""
         self._former |= {name: one for name, one in self.instances.items() if name not in instances}
         self.instances = instances
+        self.errors = {(name, ssn) for name, ssn in self.errors if name in instances}
         self._names.note(instances)
         self.lineage.evolved(instances)
         self.time.promised = False
@@ -424,7 +427,7 @@ class Checks:
 
     def _check_needed(self, name: InstanceName, spec: InstanceSpec) -> None:
         """R12: whatever a receiver may still ask for is there. Holds after its commits and the senders'."""
-        channels = [*spec.inputs, *(c for port in spec.ports.values() for c in port)]
+        channels = [*spec.inputs, *(c for port in spec.ports.values() for c in port if not c.gone)]
         for channel in channels:
             needs = self._needs(channel)
             last = self.store.read(channel.sender).head(channel.out).last
@@ -466,7 +469,7 @@ class Checks:
     def at_end(self) -> None:
         """Every port and every target is what a run without failure could have made of the same inputs."""
         for name, instance in self._former.items():
-            if name not in self.instances:
+            if name not in self.instances and not self._is_made_anew(name):
                 self._check_made(name, instance)
         for name, instance in self.instances.items():
             spec = instance.spec
@@ -495,6 +498,12 @@ class Checks:
             for target, sink in (instance.sinks or {}).items():
                 rows = self.ghost[name, write_port(target)]
                 sink.check([self._payload(rows[s]) for s in sorted(rows)])  # type: ignore[attr-defined]
+
+    def _is_made_anew(self, name: InstanceName) -> bool:
+        """Whether a later generation has taken its place: what it had not finished, it never will."""
+        first, generation = generation_of(OperatorId(name))
+        every = (generation_of(OperatorId(other)) for other in (*self.instances, *self._former))
+        return any(other == first and later > generation for other, later in every)
 
     def _check_made(self, name: InstanceName, instance: Instance) -> None:
         """What an operator has put out is what it should have made of what it has taken."""

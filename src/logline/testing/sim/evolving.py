@@ -1,31 +1,34 @@
 """A simulated pipeline that changes while it is at work (R14): the driver dies, and the next one has another graph.
 
 An operator is put into a connection, one that was put in is taken out again, or any operator, source or sink gets
-another name (`was=`), at any moment: events are under way, sets are open, zombies go on. What a start does to the log
-is the product's own code (`runtime/control/evolution`). A driver may die between its steps, and the next one then has
-the old graph or the new one. A change that is refused is left alone. The checks know by which channels an instance
-has taken which events (`spans`).
+another name (`was=`), or is made anew with all that follows it (`fresh=`), at any moment: events are under way, sets
+are open, zombies go on. What a start does to the log is the product's own code (`runtime/control/evolution`). A
+driver may die between its steps, and the next one then has the old graph or the new one. A change that is refused is
+left alone. The checks know by which channels an instance has taken which events (`spans`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from logline.engine.events import Position
 from logline.errors import PipelineChanged
+from logline.graph.identity import downstream
 from logline.graph.model import Connection, Graph, Node
 from logline.graph.operator import Context
 from logline.graph.record import record_of
 from logline.names import ERRORS, IN, OUT, InsetId, InstanceName, OperatorName, instance_name
-from logline.runtime.control.evolution import admit, begin, close, fence, with_history
+from logline.runtime.control.evolution import admit, begin, close, fence, with_history, with_inheritance
 from logline.runtime.lives.instances import Instance, instances_of
 from logline.runtime.lives.sweeping import sweep
 from logline.runtime.log.log_status import specs_of
 from logline.store.seam import Meta
-from logline.testing.sim.operators import SimOperator
+from logline.testing.sim.operators import Mirror, SimOperator
+from logline.testing.sim.outside import Target
 from logline.testing.sim.plain import PlainPayloads
 
 if TYPE_CHECKING:
@@ -39,6 +42,15 @@ class Forward(SimOperator):
         yield acc
 
 
+def _copied(node: Node) -> Node:
+    """The operator with objects of its own."""
+    targets: Any = {target: Target(sink.guarantee) for target, sink in node.targets.items()}
+    op = copy(node.op)
+    if isinstance(op, Mirror):
+        op.written = targets["mirror"].position
+    return replace(node, op=op, targets=targets)
+
+
 class _Died(Exception):
     """The driver, between two steps of a start."""
 
@@ -49,6 +61,7 @@ class Evolving:
     def __init__(self, world: World, graph: Graph, seed: int) -> None:
         self._world = world
         self._rnd = Random(f"evolving {seed}")
+        self._others = Random(f"names and generations {seed}") if seed % 4 == 1 else None
         self.graph = graph
         self._before = graph.nodes.keys()
         changes = self._rnd.choice((0, 0, 1, 2, 3))
@@ -70,26 +83,48 @@ class Evolving:
         self._before = self.graph.nodes.keys()
         for actor in [actor for actor in world.actors if world.newest[actor.name] is actor]:
             world.kill(actor, restart=False)
-        wanted: Graph | None = self._changed()
+        wanted: Graph | None
+        wanted, fresh = self._changed()
         while wanted is not None:
             try:
-                self._start(wanted)
+                self._start(wanted, fresh)
+                world.counts["made anew"] += bool(fresh)
                 world.counts["evolved"] += wanted.nodes.keys() != self._before
                 world.counts["renamed"] += any(node.options.was in self._before for node in wanted.nodes.values())
                 wanted = None
             except PipelineChanged:
                 world.counts["change refused"] += 1
-                wanted = self.graph
+                wanted, fresh = self.graph, ()
             except _Died:
                 world.counts["died while it changed"] += 1
-                wanted = self._rnd.choice((self.graph, wanted))
+                if self._rnd.random() < 0.5:
+                    wanted, fresh = self.graph, ()
+                elif fresh:  # whoever says it again has it made anew again
+                    wanted = self._anew(*fresh)
         self._begin_lives()
 
     # ---- what changes ------------------------------------------------------------------------------------
 
-    def _changed(self) -> Graph:
-        if self._rnd.random() < 0.3:
-            return self._renamed(self._rnd.choice(list(self.graph.nodes)))
+    def _changed(self) -> tuple[Graph, tuple[OperatorName, ...]]:
+        """Another graph, and the operators that are made anew. Names and generations change in schedules of their
+        own, with chance of their own, so that other seeds mean what they meant."""
+        rnd = self._others
+        chance = 1.0 if rnd is None else rnd.random()
+        if rnd is not None and chance < 0.35:
+            fresh = rnd.choice([name for name, node in self.graph.nodes.items() if node.op is not None])
+            return self._anew(fresh), (fresh,)
+        if rnd is not None and chance < 0.7:
+            return self._renamed(rnd.choice(list(self.graph.nodes))), ()
+        return self._rewired(), ()
+
+    def _anew(self, fresh: OperatorName) -> Graph:
+        """The same pipeline with other objects where it is made anew. Its targets are others too: what they had
+        stays under the generation before (R14)."""
+        anew = downstream(self.graph, [fresh])
+        nodes = {name: _copied(node) if name in anew else node for name, node in self.graph.nodes.items()}
+        return replace(self.graph, nodes=nodes, ids={}, closed=())
+
+    def _rewired(self) -> Graph:
         put = [name for name, node in self.graph.nodes.items() if isinstance(node.op, Forward)]
         if put and self._rnd.random() < 0.5:
             return self._without(self._rnd.choice(put))
@@ -163,12 +198,12 @@ class Evolving:
     def _meta(self, graph: Graph) -> Meta:
         return Meta(graph.name, with_history(self._world.store, record_of(graph)))
 
-    def _start(self, wanted: Graph) -> None:
+    def _start(self, wanted: Graph, fresh: tuple[OperatorName, ...]) -> None:
         """What `runtime/control/launch.py` does before the first life begins."""
         store = self._world.store
-        graph, found = admit(store, wanted, "auto", ())
+        graph, found = admit(store, wanted, "auto", fresh)
         if fence(store, found):
-            graph, found = admit(store, wanted, "auto", ())
+            graph, found = admit(store, wanted, "auto", fresh)
         spans = self._world.checks.spans
         self._maybe_die()
         begin(store, found, graph)
@@ -202,6 +237,7 @@ class Evolving:
             found[name] = replace(made, spec=spec, items=items, within=0)
         self.graph = graph
         world.finished &= found.keys()
+        found = with_inheritance(world.store, found)
         world.checks.evolved(found)
         world.define(found)
 

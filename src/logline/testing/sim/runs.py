@@ -60,7 +60,7 @@ class Tally:
             f"errors retried {self.counts['retried']}, dropped {self.counts['dropped']}",
             f"lives stopped {self.counts['stopped']}, ends taken back {self.counts['reopened']}",
             f"pipelines changed {self.counts['evolved']}, changes refused {self.counts['change refused']}",
-            f"operators renamed {self.counts['renamed']}",
+            f"operators renamed {self.counts['renamed']}, made anew {self.counts['made anew']}",
             f"drivers that died at a change {self.counts['died while it changed']}",
             f"runs caught up {self.counts['caught up']}, drivers died {self.counts['driver died']}",
             f"gathered rows let out {self.counts['flushed']}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 from tests.waiting import PATIENCE
 
 import logline as ll
-from logline.errors import OptionError, PipelineChanged
+from logline.errors import OptionError, PipelineChanged, PipelineFailed
 from logline.names import InstanceName
 from logline.runtime.log.log_status import log_status
 from logline.store.memory import open_memory
@@ -203,6 +204,29 @@ def test_an_operator_is_made_anew_from_what_the_log_has(log: str) -> None:
     assert totals(run(p, log)) == [2, 16]  # not made anew once more
 
 
+def test_what_is_made_anew_behind_an_end_that_is_collected_takes_all(tmp_path: Path) -> None:
+    """The end of the first run is collected, and what took it back is the first that the log still has."""
+    rows, log = [(1, 9)], f"lmdb:{tmp_path}/log"
+
+    def pipeline(bad: int) -> ll.Pipeline:
+        def strict(batch: pa.RecordBatch) -> pa.RecordBatch:
+            assert bad not in batch["n"].to_pylist()
+            return batch
+
+        p = ll.Pipeline("strict")
+        p.source("rows", Growing(rows), rows=1).map_batches("op", strict).sink("store", ll.sinks.collect())
+        return p
+
+    pipeline(bad=2).run(log, engine="inline", until="now", close=True)
+    rows += [(2, 9)]
+    with pytest.raises(PipelineFailed):
+        pipeline(bad=2).run(log, engine="inline", until="now", close=True)
+    rows += [(4, 9)]
+    run = pipeline(bad=0).start(log, engine="inline", until="now", close=True, fresh=["op"])
+    assert run.wait(PATIENCE).phase == "finished"
+    assert run.result("store")["n"].to_pylist() == [2, 4]
+
+
 def test_another_aggregate_counts_for_windows_that_are_open(log: str) -> None:
     rows = [(1, 9), (4, 10), (8, 10)]
     run(sales(rows), log)
@@ -330,7 +354,7 @@ def test_a_finished_log_goes_on_when_something_is_inserted(log: str) -> None:
     rows = [(1, 9), (4, 10)]
     assert run(sales(rows), log, close=True).status().phase == "finished"
     inserted = sales(rows, small).start(log, engine="inline")
-    assert inserted.wait(PATIENCE).phase == "finished"
+    assert inserted.wait(20).phase == "finished"
     assert totals(inserted) == [1, 4]
     rows.append((8, 11))
     assert totals(run(sales(rows, small), log, close=True)) == [1, 4, 8]
