@@ -13,6 +13,7 @@ BENCHMARKS = (
     "growth",
     "eventual",
     "sales",
+    "windows",
     "idle",
     "restart",
     "sink_gap",
