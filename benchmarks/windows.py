@@ -6,8 +6,8 @@
 
 Both read the files, and a run is measured whole: starting the processes of Logline, or the query of Spark, counts.
 `start` is the first query over next to no records, and says how much that is. A record costs the processor time of
-this process and all below it, so of the JVM and of Python's workers too. Variants are interleaved and repeated. Before
-that both put out their rows once, and these must be the same.
+this process and all below it, so of the JVM and of Python's workers too. Variants are interleaved and repeated.
+Before that both put out their rows once, and these must be the same.
 
 The records of a key come in bursts of five seconds, about fifty in each; a burst is a session. The last record is far
 in the future, so that Spark's watermark closes all windows before it.
