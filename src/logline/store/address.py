@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePath
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from logline.errors import LogError, OptionError, a_kind
 from logline.graph.secrets import Secret
@@ -22,6 +22,10 @@ from logline.names import LogId
 from logline.store.marks import Mark, check_whole
 from logline.store.memory import copy_memory, find_memory, memory_names, open_memory
 from logline.store.seam import Reach, Store
+
+if TYPE_CHECKING:
+    from logline.store.postgres.spread import SpreadStore
+    from logline.store.postgres.store import PgStore
 
 _POSTGRES = ("postgres", "postgresql")
 _KINDS = "'memory:NAME', 'lmdb:PATH', for example 'lmdb:orders.log', or 'postgresql://user@host/database?log=NAME'"
@@ -84,12 +88,7 @@ def make_copy(url: str, log_id: LogId, mark: Mark) -> Store:
     if kind == "memory":
         return copy_memory(place, log_id, mark)
     if kind == "postgresql":
-        from logline.store.postgres.address import parse_address
-        from logline.store.postgres.store import PgStore
-
-        if len(place.split()) > 1:
-            raise LogError("a log is copied to one server: spread journals can't be written anew in this version")
-        made = PgStore(parse_address(place), copy_of=log_id)
+        made = _in_postgres(place, create=True, copy_of=log_id)
         try:
             made.begin_copy(log_id, mark)
         except BaseException:
@@ -116,16 +115,18 @@ def unfinished_copy(url: str, log_id: LogId) -> Store | None:
 
 
 def shown_address(url: str) -> str:
-    """The address as messages and other logs may have it: whole, and without a password."""
+    """The address as messages and other logs may have it: whole, and without a password.
+
+    >>> shown_address("postgresql://ada:hunter2@db1/shop?log=sales postgresql://db2/shop?log=sales")
+    'postgresql://ada@db1/shop?log=sales postgresql://db2/shop?log=sales'
+    """
     kind, colon, _ = url.partition(":")
-    if colon and kind in _POSTGRES:
-        from logline.store.postgres.address import parse_address
-
-        return repr(parse_address(url)).strip("'")
-    return absolute(url)
+    return shown(url) if colon and kind in _POSTGRES else absolute(url)
 
 
-def _in_postgres(url: str, *, create: bool, known: bool = False) -> Store:
+def _in_postgres(
+    url: str, *, create: bool, known: bool = False, copy_of: LogId | None = None
+) -> PgStore | SpreadStore:
     from logline.store.postgres.dsn import check_installed
 
     check_installed("a log in PostgreSQL")
@@ -135,8 +136,8 @@ def _in_postgres(url: str, *, create: bool, known: bool = False) -> Store:
 
     addresses = [parse_address(one) for one in url.split()]
     if len(addresses) == 1:
-        return PgStore(addresses[0], create=create, known=known)
-    return SpreadStore(addresses, create=create, known=known)
+        return PgStore(addresses[0], create=create, known=known, copy_of=copy_of)
+    return SpreadStore(addresses, create=create, known=known, copy_of=copy_of)
 
 
 def find_store(url: str, *, known: bool = False) -> Store | None:

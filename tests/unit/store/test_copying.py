@@ -36,7 +36,7 @@ from logline.store.seam import Store
 from logline.store.tables import TABLES
 from logline.testing.conformance.model import step_of
 
-KINDS = ["memory", "lmdb", "postgresql"]
+KINDS = ["memory", "lmdb", "postgresql", "servers"]
 
 
 class Places:
@@ -50,6 +50,8 @@ class Places:
 
     def fresh(self, kind: str) -> str:
         self.made += 1
+        if kind == "servers":  # two schemas of one are two servers here
+            return f"{self.fresh('postgresql')} {self.fresh('postgresql')}"
         if kind == "postgresql":
             database = self.request.getfixturevalue("postgres")
             self.logs += 1
@@ -111,7 +113,7 @@ def copied(places: Places, url: str, *kinds: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kinds", [("lmdb", "postgresql", "lmdb"), ("memory", "lmdb", "lmdb"), ("postgresql", "memory")]
+    "kinds", [("lmdb", "postgresql", "servers", "lmdb"), ("memory", "lmdb", "lmdb"), ("postgresql", "memory")]
 )
 def test_errors_sets_and_lineage_are_the_same_there(places: Places, kinds: tuple[str, ...], tmp_path: Path) -> None:
     first = places.fresh(kinds[0])
@@ -128,7 +130,7 @@ def test_errors_sets_and_lineage_are_the_same_there(places: Places, kinds: tuple
     assert {(port, way): getattr(log, way)(port) for port, way in lineage} == lineage
 
 
-@pytest.mark.parametrize("kinds", [("lmdb", "postgresql", "memory", "postgresql", "lmdb")])
+@pytest.mark.parametrize("kinds", [("lmdb", "postgresql", "memory", "servers", "postgresql", "lmdb")])
 def test_staged_rows_open_sets_and_pinned_events_are_there_too(places: Places, kinds: tuple[str, ...]) -> None:
     numbers = source("orders")
     assert numbers.source is not None
@@ -281,3 +283,28 @@ def test_there_is_nothing_to_copy(places: Places) -> None:
     places.open(empty)
     with pytest.raises(LogError, match="no pipeline has run"):
         copy_log(empty, places.fresh("lmdb"))
+
+
+def test_a_log_that_is_copied_to_several_servers_is_on_each_of_them(places: Places, tmp_path: Path) -> None:
+    url, there = places.fresh("lmdb"), places.fresh("servers")
+    hourly_sales(A1, A2, A3).run(url, engine="inline").log.store.close()
+    copy_log(url, there)
+    store = places.open(there)
+    database = places.request.getfixturevalue("postgres")
+    schemas = [one.rpartition("log=")[2] for one in there.split()]
+    parts = [{name for (name,) in database.ask(f"select name from {s}.journals")} for s in schemas]
+    assert all(parts) and sorted(parts[0] | parts[1]) == store.instances()
+    assert hourly_sales(A1, A2, A3).run(there, engine="inline").status().phase == "finished"
+
+
+def test_no_server_of_several_has_another_log(places: Places) -> None:
+    url, taken, free = places.fresh("lmdb"), places.fresh("postgresql"), places.fresh("postgresql")
+    for log in (url, taken):
+        hourly_sales(A1).run(log, engine="inline").log.store.close()
+    for there in (f"{taken} {free}", f"{free} {taken}"):
+        with pytest.raises(LogError, match="there is a log at that address"):
+            copy_log(url, there)
+    with pytest.raises(LogError, match="names a server twice"):
+        copy_log(url, f"{free} {free}")
+    assert places.open(url).mark() is None
+    assert places.open(taken).instances() == places.open(url).instances()

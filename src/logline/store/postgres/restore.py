@@ -40,13 +40,18 @@ def write_mark(connection: Connection[Any], mark: Mark | None) -> None:
     connection.execute("update about set mark = %s", (text,))
 
 
+def another_log() -> LogError:
+    """What to say where a copy would overwrite a log."""
+    return LogError("there is a log at that address: choose another ?log= for the copy")
+
+
 def begin_copy(connection: Connection[Any], log_id: LogId, mark: Mark) -> None:
     """Empties a log that was made for a copy, now or by an earlier try. LogError if it is another one."""
     with connection.transaction():
         (there,) = connection.execute("select log_id from about for update").fetchone() or (None,)
         known = read_mark(connection)
         if known is None or known.kind != "unfinished" or there != log_id:
-            raise LogError("there is a log at that address: choose another ?log= for the copy")
+            raise another_log()
         _empty(connection)
         write_mark(connection, mark)
 

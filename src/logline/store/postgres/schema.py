@@ -23,7 +23,7 @@ from logline.store.encoding import FORMAT
 from logline.store.layout import BY_NAME, JOURNAL
 from logline.store.marks import Mark
 from logline.store.postgres.columns import shape_of
-from logline.store.postgres.restore import write_mark
+from logline.store.postgres.restore import another_log, write_mark
 from logline.store.rows import Table
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ def prepare(
             f"{FORMAT}.{LAYOUT}: finish the run with the version that began it, or begin with a fresh log"
         )
     if (known.server, known.servers) != place or part_of not in (None, known.log_id):
+        if copy_of is not None:
+            raise another_log()
         raise LogError(
             f"the log {schema!r} is part {known.server} of {known.servers} of log {known.log_id}, and the address "
             f"has it as part {place[0]} of {place[1]}{f' of log {part_of}' if part_of else ''}: name all its "

@@ -15,7 +15,8 @@ from functools import partial
 from hashlib import blake2b
 
 from logline.errors import LogError
-from logline.names import InstanceName
+from logline.names import InstanceName, LogId
+from logline.store.marks import Mark
 from logline.store.postgres.address import PgAddress
 from logline.store.postgres.around import PgLog
 from logline.store.postgres.journal import PgJournal
@@ -37,18 +38,27 @@ def server_of(instance: InstanceName, servers: int) -> int:
 class SpreadStore(PgLog):
     """All journals of one pipeline, on several servers."""
 
-    def __init__(self, addresses: Sequence[PgAddress], *, create: bool = True, known: bool = False) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[PgAddress],
+        *,
+        create: bool = True,
+        known: bool = False,
+        copy_of: LogId | None = None,
+    ) -> None:
+        """`copy_of` and `known`: see `PgStore`."""
+        if len({(address.dsn.given, address.log) for address in addresses}) < len(addresses):
+            raise LogError("the address names a server twice: each one has a part of the log's journals")
         self._parts: list[PgStore] = []
         try:
             for at, address in enumerate(addresses):
                 first = self._parts[0] if self._parts else None
                 # A log that has been used has all its parts: what is missing is elsewhere.
                 may_make = create and (first is None or first.meta() is None)
-                part_of = None if first is None else first.log_id
+                part_of = copy_of if first is None else first.log_id
                 place = at + 1, len(addresses)
-                self._parts.append(PgStore(address, create=may_make, place=place, part_of=part_of, known=known))
-            if len({part.address for part in self._parts}) < len(self._parts):
-                raise LogError("the address names a server twice: each one has a part of the log's journals")
+                made = PgStore(address, create=may_make, place=place, part_of=part_of, copy_of=copy_of, known=known)
+                self._parts.append(made)
         except BaseException:
             self.close()
             raise
@@ -76,6 +86,16 @@ class SpreadStore(PgLog):
         """Keeps what the log knows of the pipeline, on every server: the views there show its names."""
         for part in reversed(self._parts):  # the first one counts, and is the last to change
             part.set_meta(meta)
+
+    def set_mark(self, mark: Mark | None) -> None:
+        """Replaces what the log is besides itself, on every server."""
+        for part in self._parts:  # the first one counts: a copy that is whole there is whole
+            part.set_mark(mark)
+
+    def begin_copy(self, log_id: LogId, mark: Mark) -> None:
+        """Empties what is left of an earlier copy of the same log. LogError if this is another one."""
+        for part in self._parts:  # a copy that is not whole on the first server is not whole on any
+            part.begin_copy(log_id, mark)
 
     def restore(self, instance: InstanceName, rows: Iterable[Row], events: Iterable[Lying]) -> None:
         """Writes a whole journal, on the server that has it."""
