@@ -10,6 +10,7 @@ from logline.errors import OptionError
 from logline.graph.record import schema_of
 from logline.lineage import sql
 from logline.lineage.explain import explain as follow_rows
+from logline.lineage.levels import Levels
 from logline.lineage.records import Chosen, records_table
 from logline.lineage.tables import calls as calls_table
 from logline.lineage.tables import edges, found_table
@@ -31,10 +32,12 @@ def _chosen(view: LogView, asked: Asked, where: str | None) -> list[Event]:
     if where is None:
         return view.events(asked)
     found: list[Event] = []
+    levels = Levels(view)
     for text in [asked] if isinstance(asked, str) else asked:
         if ":" in text:
             events = view.events(text)
-            alone = Chosen(view, Trace("backward", events), where)
+            levels.ask_headers(events)
+            alone = Chosen(view, Trace("backward", events, headers={e: levels.headers[e] for e in events}), where)
             found += [event for event in events if alone.rows[event]]
         else:
             found += reversed(sql.find(view, view.port(text), where, 1 << 30))

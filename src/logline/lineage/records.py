@@ -7,7 +7,9 @@ the records that agree with a chosen output record can have made it. Without dep
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +20,7 @@ from logline.lineage.sql import as_table, database, matching
 from logline.lineage.tables import FOUND, found_table
 from logline.lineage.trace import Link, Trace
 from logline.lineage.view import Event, LogView, Port, name_of
-from logline.names import ERRORS, PortName
+from logline.names import ERRORS, PortName, Ssn
 
 RECORDS = pa.schema([*FOUND, ("row", pa.int64()), ("record", pa.string())])
 CONDITIONS = {"same": "i.{0} is not distinct from o.{0}", "from": "i.{0} >= o.{0}", "until": "i.{0} < o.{0}"}
@@ -31,6 +33,7 @@ class Chosen:
         self._view = view
         self._found = found
         self._tables: dict[Event, pa.Table | None] = {}
+        self._ask(event for event, header in found.headers.items() if header is not None)
         self.rows: dict[Event, set[int]] = {event: self._asked(event, where) for event in found.asked}
         self.by_way: dict[tuple[Event, Event | None], set[int]] = {
             (event, None): set(rows) for event, rows in self.rows.items()
@@ -55,14 +58,23 @@ class Chosen:
     def table(self, event: Event) -> pa.Table | None:
         """The records of an event; None if it is collected."""
         if event not in self._tables:
-            instance, port, ssn = event
-            try:
-                payload = self._view.reader(instance).pick(port, [ssn])[0].payload
-            except Collected:
-                self._tables[event] = None
-            else:
-                self._tables[event] = pa.Table.from_batches([payload])
+            self._tables[event] = None
+            with suppress(Collected):
+                self._pick(event[:2], [event[2]])
         return self._tables[event]
+
+    def _ask(self, events: Iterable[Event]) -> None:
+        """The records of all these events, with one question for each port: a log may be far away."""
+        ports: dict[Port, list[Ssn]] = defaultdict(list)
+        for instance, out, ssn in events:
+            ports[instance, out].append(ssn)
+        for port, ssns in ports.items():
+            with suppress(Collected):  # one of them just now: `table` asks for each
+                self._pick(port, ssns)
+
+    def _pick(self, port: Port, ssns: Sequence[Ssn]) -> None:
+        picked = self._view.reader(port[0]).pick(port[1], ssns)
+        self._tables |= {(*port, output.ssn): pa.Table.from_batches([output.payload]) for output in picked}
 
     def sample(self, event: Event, rows: Sequence[int] | None, most: int) -> tuple[list[dict[str, Any]], int]:
         """A few records of an event, or of these rows of it, and how many there are."""

@@ -22,10 +22,12 @@ from typing import Any
 import pyarrow as pa
 
 from logline.engine import codec
+from logline.engine.history import Finished
 from logline.engine.sets import CARRIED, Answer
+from logline.lineage.levels import Levels
 from logline.lineage.trace import Link, Trace
 from logline.lineage.view import Event, LogView, Port, name_of
-from logline.names import Called, Serial
+from logline.names import Called
 
 FOUND = pa.schema(
     [
@@ -118,23 +120,18 @@ def edges(view: LogView) -> pa.Table:
         enabled = view.ports_enabled(instance)
         reader = view.reader(instance)
         for port in sorted(enabled.outputs):
-            known: dict[Serial, tuple[str, list[str]]] = {}
-            for header in reader.headers(port, reader.stored(port)):
-                if header is None or not header.serial:
-                    continue
-                if header.serial not in known:
-                    known[header.serial] = _members(view, instance, header.serial)
-                inset, members = known[header.serial]
+            headers = [h for h in reader.headers(port, reader.stored(port)) if h is not None and h.serial]
+            insets = reader.insets(list({header.serial: None for header in headers}))
+            known = {serial: _members(view, instance, inset) for serial, inset in insets.items()}
+            for header in headers:
+                inset, members = known.get(header.serial, ("", []))
                 event = name_of((instance, port, header.ssn))
                 rows += [(event, member, node.operator, inset) for member in members]
     columns = list(zip(*rows, strict=True)) or [()] * 4
     return pa.table([pa.array(c, pa.string()) for c in columns], schema=EDGES)
 
 
-def _members(view: LogView, instance: Called, serial: Serial) -> tuple[str, list[str]]:
-    inset = view.reader(instance).inset(serial)
-    if inset is None:
-        return "", []
+def _members(view: LogView, instance: Called, inset: Finished) -> tuple[str, list[str]]:
     members = dict.fromkeys((m.channel, m.ssn) for m in inset.members if view.traced_in(m.channel))
     names = [name_of((*view.sender(channel), ssn)) for channel, ssn in members]
     return view.inset(instance, inset), names
@@ -143,10 +140,12 @@ def _members(view: LogView, instance: Called, serial: Serial) -> tuple[str, list
 def calls(view: LogView, events: Iterable[Event]) -> pa.Table:
     """The answers that `ctx.call` got while these events were made (R9), as text."""
     rows: list[dict[str, Any]] = []
+    events, known = list(events), Levels(view)
+    known.ask_headers(events)
+    known.ask_backward(events)
     for event in events:
-        instance, port, ssn = event
-        header = view.reader(instance).headers(port, [ssn])[0]
-        inset = None if header is None else view.reader(instance).inset(header.serial)
+        instance, header = event[0], known.headers[event]
+        inset = None if header is None else known.insets.get((instance, header.serial))
         if inset is None:
             continue
         rows += [
@@ -159,7 +158,7 @@ def calls(view: LogView, events: Iterable[Event]) -> pa.Table:
                 "function": answer.fn,
                 "answer": answer_text(answer),
             }
-            for answer in view.reader(instance).answers(inset.serial)
+            for answer in known.answers[instance, inset.serial]
         ]
     return pa.Table.from_pylist(rows, schema=CALLS)
 

@@ -16,7 +16,11 @@ from tests.unit.lineage.pipelines import Each, figure_2, numbers
 from tests.unit.store.views import log_url
 
 import logline as ll
-from logline.names import OUT, InstanceName
+from logline.engine.events import Output
+from logline.lineage.records import Chosen
+from logline.lineage.trace import Trace
+from logline.lineage.view import Event, LogView
+from logline.names import OUT, InstanceName, Ssn
 from logline.store.copying import copy_log
 from logline.store.postgres.connections import Connections
 
@@ -79,6 +83,45 @@ def test_as_many_statements_for_many_events_as_for_few(
     assert rows > EVENTS
     assert statements[1] == statements[2]
     there.store.close()
+
+
+def test_as_many_statements_for_the_records_and_calls_of_many_events(
+    postgres: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many(80).run(f"lmdb:{tmp_path}/log", engine="inline")
+    here, there = in_both(f"lmdb:{tmp_path}/log", postgres)
+    questions: dict[str, Callable[[ll.Log, str], Any]] = {
+        "records": lambda log, asked: log.forward(asked, records=True),
+        "records that fit": lambda log, asked: log.forward(asked, records=True, where="n < 1000"),
+        "calls": lambda log, asked: log.calls(asked),
+    }
+    statements: dict[str, list[int]] = {}
+    for asked in (
+        "numbers:7..9",
+        "numbers:7..9",
+        "numbers:1..80",
+    ):  # the first one finds out which journals there are
+        for name, question in questions.items():
+            with counted(monkeypatch) as count:
+                found = question(there, asked)
+            assert found == question(here, asked)
+            statements.setdefault(name, []).append(len(count))
+    assert {name: few for name, (_, few, _) in statements.items()} == {
+        name: all_ for name, (_, _, all_) in statements.items()
+    }
+    with counted(monkeypatch) as count:
+        assert there.table("lineage_edges") == here.table("lineage_edges")
+    assert len(count) < 80
+    there.store.close()
+
+
+def test_records_of_events_that_are_collected_meanwhile(tmp_path: Path) -> None:
+    many(20).run(f"lmdb:{tmp_path}/log", engine="inline")
+    view = LogView(ll.open_log(f"lmdb:{tmp_path}/log").store)
+    there, gone = (*view.port("numbers"), Ssn(3)), (*view.port("numbers"), Ssn(99))
+    seen: dict[Event, Output | None] = dict.fromkeys([there, gone], view.reader(there[0]).headers(OUT, [Ssn(3)])[0])
+    chosen = Chosen(view, Trace("backward", [there, gone], headers=seen), None)
+    assert chosen.rows == {there: {0}, gone: set()}
 
 
 def test_the_same_answers_where_errors_were_retried(postgres: Database, tmp_path: Path) -> None:

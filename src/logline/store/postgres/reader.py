@@ -8,6 +8,7 @@ truncation would find them empty.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -220,7 +221,7 @@ class PgReader(RowsReader):
         there = [s for s in ssns if (s <= last if s >= base else pinned.get(s // BLOCK, 0) >> s % BLOCK & 1)]
         found: dict[Ssn, Output] = {}
         for run in joined_parts(rows):
-            wanted = [ssn for ssn in there if run.first <= ssn < run.end]
+            wanted = there[bisect_left(there, run.first) : bisect_left(there, run.end)]
             if wanted:
                 read = run.read(port, wanted, self._schema(connection, number, port, run))
                 found |= {event.ssn: event for event in read}
