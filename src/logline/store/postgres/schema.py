@@ -105,7 +105,7 @@ def prepare(
                     write_mark(connection, Mark("unfinished", ""))
                 known = _about(connection, schema)
                 assert known is not None
-            elif known.layout < LAYOUT:
+            elif known.layout < LAYOUT and known.format == FORMAT:  # another format stays as its version knows it
                 _migrate(connection, known.layout)
     if known.format != FORMAT or known.layout > LAYOUT:
         raise LogError(
