@@ -111,6 +111,16 @@ class Server:
             f"drop schema {database.schema} cascade",
         )
 
+    def limit(self, connections: int) -> None:
+        """Has it take so many connections at most, which needs a restart."""
+        self._run(f"alter system set max_connections = {connections}")
+        self.stop()
+        self.start()
+
+    def said(self) -> str:
+        """What it has written into its log."""
+        return (self.folder / "log").read_text()
+
     def stop(self) -> None:
         """Ends all connections, as `pg_ctl stop` does."""
         self._server.stop()
