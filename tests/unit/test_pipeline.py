@@ -392,6 +392,20 @@ def test_settings_that_are_wrong_or_not_honoured(settings: dict[str, Any], says:
     assert says in refused(OptionError, p.run, **settings)
 
 
+def test_a_session_of_spark_connect_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its class needs grpc to be imported: one with its name stands for it."""
+    connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    p, orders = sales()
+    orders.sink("store", sinks.collect())
+    assert "this is a session of Spark Connect" in refused(OptionError, p.start, spark=connect)
+    log = p.run(engine="inline").log
+    assert "this is a session of Spark Connect" in refused(OptionError, log.frame, connect, "orders")
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(SparkSession, "active", lambda: connect)  # as SPARK_REMOTE makes it
+    assert "make the session with ll.session(master=" in refused(OptionError, p.start)
+
+
 def test_preview_wants_a_row() -> None:
     _, orders = sales()
     assert "ask for at least one row" in refused(OptionError, orders.preview, 0)

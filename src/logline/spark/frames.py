@@ -13,6 +13,7 @@ from logline.lineage.partial import announce_partial
 from logline.lineage.view import LogView
 from logline.names import parse_port, port_name
 from logline.spark.datasource import FORMAT, frame_batches, frame_schema, register
+from logline.spark.refusals import refuse_connect
 from logline.spark.types import to_frame
 from logline.store.seam import Store
 from logline.store.tables import record_in
@@ -23,6 +24,7 @@ def frame(store: Store, url: str, spark: Any, port: str, *, names: bool = False)
 
     A log in memory is one that only this process sees: its events are handed over to Spark from here.
     """
+    refuse_connect(spark)
     if not isinstance(spark, SparkSession):
         raise DefinitionError(f"frame(): {spark!r} is not a SparkSession: write log.frame(spark, port)")
     sender, out = parse_port(port)

@@ -30,7 +30,7 @@ from logline.runtime.lives.instances import Instance
 from logline.runtime.status import AT_WORK
 from logline.spark.host import SparkHost
 from logline.spark.jvm import alive
-from logline.spark.refusals import refuse
+from logline.spark.refusals import refuse, refuse_connect
 from logline.spark.room import fit
 from logline.spark.session import session
 from logline.spark.types import session as active_session
@@ -47,6 +47,7 @@ def start(graph: Graph, settings: StartSettings) -> Run:
         raise OptionError(
             f"{log!r} is a log in this process, and Spark's tasks are others: use log='lmdb:PATH', or engine='inline'"
         )
+    refuse_connect(spark)
     if spark is not None and not isinstance(spark, SparkSession):
         raise OptionError(
             f"spark={spark!r}: expected a SparkSession, not {a_kind(spark)}: "

@@ -33,6 +33,17 @@ def one_host(master: str | None) -> bool:
     return master is not None and master.startswith("local")
 
 
+def refuse_connect(spark: object) -> None:
+    """Raises an OptionError for a session of Spark Connect: it has the methods of a session, but no context and no
+    RDDs, which the job of a group is made of. Its class is known by name: it can't be imported without grpc."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise OptionError(
+            "this is a session of Spark Connect (SPARK_REMOTE, or builder.remote(...)), in which a pipeline can't "
+            "run: it has no RDDs, and the driver is elsewhere. Run the script where the driver may be, with "
+            "spark-submit for example, and make the session with ll.session(master='spark://host:7077')"
+        )
+
+
 def refuse(spark: SparkSession, log: str | None) -> None:
     """Raises an OptionError if a pipeline with that log can't run in this session."""
     get = spark.sparkContext.getConf().get

@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from logline.errors import SchemaError
 from logline.graph.ddl import parse_ddl
+from logline.spark.refusals import refuse_connect
 
 _THRESHOLD = "spark.sql.execution.arrow.localRelationThreshold"
 _converting = threading.Lock()
@@ -92,6 +93,7 @@ def session() -> SparkSession | None:
         found = SparkSession.active()
     except PySparkRuntimeError:
         return None
+    refuse_connect(found)
     return None if found.sparkContext._jsc is None else found
 
 
