@@ -120,7 +120,14 @@ class Phases:
         # since by one that is at its end (R14): then that is still to be done.
         waits = bool(self._open) or (self.keys is not None and bool(self.timers.by_id))
         intake.rest = waits and self._all_ended and not image.ended
+        if self.keys is not None:  # a timer that is reached comes before the next event, in this life too (R31)
+            intake.rest = intake.rest or self._reached()
         return intake
+
+    def _reached(self) -> bool:
+        """Whether event time has come to the first timer."""
+        first, watermark = self.timers.first_event(), None if self.clock is None else self.clock.watermark
+        return first is not None and watermark is not None and first <= watermark
 
     def _event(self, channel: ChannelName, output: Output) -> Event:
         spec = self.channels[channel]
@@ -472,9 +479,7 @@ class Phases:
         self.timers.change(changes.timers, self.moment)
         waits = Intake()
         self._note_waits(waits)
-        first, watermark = self.timers.first_event(), None if self.clock is None else self.clock.watermark
-        reached = first is not None and watermark is not None and first <= watermark
-        rest = reached or (bool(self.timers.by_id) and self._all_ended)
+        rest = self._reached() or (bool(self.timers.by_id) and self._all_ended)
         return changes._replace(wait_until=waits.wait_until, timer_at=waits.timer_at, rest=rest)
 
     # ---- checkpoints (R22) ----------------------------------------------------------------------------

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -375,3 +377,32 @@ def test_ctx_keys_is_refused_where_nothing_would_be_logged() -> None:
 
     with ll.testing.drive(Own(), on_error="divert") as op:
         assert "declare Keyed" in op.send(paid(("a", 1))).out("errors")["reason"][0].as_py()
+
+
+def test_a_timer_that_is_reached_comes_before_the_next_event_after_a_failure_too(tmp_path: Path) -> None:
+    """Its call failed, and the next run goes on: as the run that did not fail, it makes that call first."""
+    schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+    tables = [pa.table({"k": ["a"], "at": [START + timedelta(seconds=n)]}, schema=schema) for n in range(3)]
+
+    def causes(log: str, gate: Path) -> list[str]:
+        def told(batch: pa.RecordBatch, ctx: Any) -> pa.Table:
+            if ctx.cause == "fired" and not gate.exists():
+                gate.touch()
+                raise ValueError("once")
+            ctx.state.total += 1
+            if batch.num_rows:
+                ctx.timer(at=batch["at"][0].as_py())  # which this very event has reached
+            return pa.table({"cause": [ctx.cause]})
+
+        p = ll.Pipeline("reached")
+        source = p.source("events", ll.sources.batches(tables), rows=1)
+        made = source.stateful("told", told, by=["k"], state=Card, schema="cause string", time="at")
+        made.sink("store", ll.sinks.collect())
+        with contextlib.suppress(PipelineFailed):
+            p.run(log, engine="inline")
+        return p.run(log, engine="inline").result("store")["cause"].to_pylist()
+
+    (tmp_path / "open").touch()
+    calm = causes("memory:reached-calm", tmp_path / "open")
+    assert calm == ["ready", "fired"] * 3
+    assert causes("memory:reached", tmp_path / "gate") == calm
