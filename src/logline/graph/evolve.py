@@ -89,23 +89,24 @@ def compare(old: GraphRecord, new: GraphRecord, contents: LogContents | None = N
 
 
 def _compare_riders(old: GraphRecord, new: GraphRecord, contents: LogContents | None, changes: Changes) -> None:
-    """Ephemeral operators on connections that stay. A member of an open set is read again after a crash, and what
-    comes of it must be what came of it when it joined (R5, R24)."""
-    before, after, names = riders_of(old), riders_of(new), {id_: name for name, id_ in ids_in(new).items()}
-    for wire in wires_of(new):
-        was, now = before.get(wire, ()), after.get(wire, ())
-        if was == now or wire not in wires_of(old):
-            continue
-        receiver = names[wire.receiver]
-        what = (
-            f"what {receiver!r} takes of {names[wire.sender]}.{wire.out} came by {_way(was)} and now by {_way(now)}"
-        )
+    """Ephemeral operators on connections. A member of an open set is read again after a crash, and what comes of it
+    must be what came of it when it joined (R5, R24): also of one that came by a connection that is gone."""
+    before, after, now = riders_of(old), riders_of(new), wires_of(new)
+    names = {id_: name for record in (old, new) for name, id_ in ids_in(record).items()}
+    staying = set(ids_in(new).values())
+    for wire in (wire for wire in wires_of(old) if wire.receiver in staying):
+        was, way = before.get(wire, ()), after.get(wire, ()) if wire in now else None
+        if way is not None and [one[1:3] for one in was] == [one[1:3] for one in way]:
+            continue  # a rename is no more than another name
+        if way is None and not was:
+            continue  # its members are read as they are logged
+        what = f"what {names[wire.receiver]!r} took of {names[wire.sender]}.{wire.out} came by {_way(was)}"
+        what += " and does not come by it any more" if way is None else f" and comes by {_way(way)} now"
         sets = ["(unknown)"] if contents is None else contents.sets_with(wire)
         if sets:
-            remedy = _CLOSE.format(name=receiver)
             changes.refused.append(
                 f"{what}: events of input sets that are not done would be read as something else: {some(sets)}; "
-                f"{remedy}"
+                f"{_CLOSE.format(name=names[wire.receiver])}{_same_version(was, way)}"
             )
         else:
             changes.accepted.append(f"{what}: no input set is open that has taken anything of it")
@@ -113,6 +114,14 @@ def _compare_riders(old: GraphRecord, new: GraphRecord, contents: LogContents | 
 
 def _way(riders: Sequence[RiderRecord]) -> str:
     return " and ".join(f"{one.operator!r} (version {one.version})" for one in riders) or "nothing in between"
+
+
+def _same_version(was: Sequence[RiderRecord], now: Sequence[RiderRecord] | None) -> str:
+    """The way out for code that was mended and makes the same of what was taken."""
+    if now is None or [one.port for one in was] != [one.port for one in now]:
+        return ""
+    said = ", ".join(f"{new.operator}: version={old.version!r}" for old, new in zip(was, now, strict=True))
+    return f". If it makes the same of those events as before, say so by the version that it had ({said})"
 
 
 def _by_id(record: GraphRecord) -> dict[OperatorId, tuple[OperatorName, OperatorRecord]]:

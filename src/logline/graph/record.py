@@ -124,6 +124,8 @@ class RiderRecord(NamedTuple):
     operator: OperatorName
     port: PortName
     version: str
+    columns: tuple[Column, ...] = ()
+    """Of the port."""
 
 
 class ScopeRecord(msgspec.Struct, frozen=True):
@@ -184,6 +186,8 @@ class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
     passed: Mapping[ChannelName, int] = {}
     """Of channels that have come: how many events their senders had put out before, for others to take. The number of
     one that came back leaves out what it had taken before, so that it may be negative."""
+    ridden: tuple[ChannelName, ...] = ()
+    """Channels that have, or ever had, ephemeral operators on them."""
     versions: Mapping[OperatorId, tuple[VersionRecord, ...]] = {}
     """Which code made what, of each operator that is or was there; in the order of the starts."""
 
@@ -204,10 +208,15 @@ def record_of(graph: Graph) -> GraphRecord:
             for name, node in graph.nodes.items()
         },
         through=tuple(
-            (c, tuple(RiderRecord(one.node.name, one.port, _version(one.node)) for one in way))
+            (c, tuple(RiderRecord(one.node.name, one.port, _version(one.node), _columns(one)) for one in way))
             for c, way in graph.through.items()
         ),
     )
+
+
+def _columns(rider: Rider) -> tuple[Column, ...]:
+    schema = rider.node.outputs[rider.port]
+    return tuple(Column(field.name, str(field.type), field.nullable) for field in schema)
 
 
 def _version(node: Node) -> str:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from logline.graph.model import Wire
-from logline.graph.record import GraphRecord, ids_in
+from logline.graph.record import Column, GraphRecord, ids_in, riders_of
 from logline.names import OperatorId, OperatorName
 
 
@@ -169,9 +169,9 @@ class _Planner:
     def _check_members(self, wire: Wire) -> None:
         """Open sets keep what came by it, and are rebuilt from that: it must look like what comes now."""
         sets = ["(unknown)"] if self.flow is None else self.flow.sets_with(wire)
-        was = self.old.operators[self._name(self.old, wire.sender)].outputs[wire.out]
+        was = self._columns(self.old, wire)
         now = [
-            self.new.operators[self._name(self.new, other.sender)].outputs[other.out]
+            self._columns(self.new, other)
             for other in self.now
             if (other.receiver, other.port) == (wire.receiver, wire.port)
         ]
@@ -183,6 +183,13 @@ class _Planner:
                 f"was until they are done (with --close if they are windows), or make {name!r} anew, with all that "
                 f'follows it: fresh=["{name}"] (--fresh {name})'
             )
+
+    def _columns(self, record: GraphRecord, wire: Wire) -> tuple[Column, ...]:
+        """Of what comes by a connection: as the last ephemeral operator on it makes it (R24)."""
+        riders = riders_of(record).get(wire)
+        if riders:
+            return riders[-1].columns
+        return record.operators[self._name(record, wire.sender)].outputs[wire.out]
 
     @staticmethod
     def _name(record: GraphRecord, operator: OperatorId) -> OperatorName:

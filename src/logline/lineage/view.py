@@ -14,7 +14,7 @@ from logline.engine.history import Finished
 from logline.errors import BadName, LogError
 from logline.graph.instances import Channel, expand
 from logline.graph.lineage_paths import Enabled
-from logline.graph.record import OperatorRecord, goes_by, graph_of, riders_of, whole_record
+from logline.graph.record import OperatorRecord, goes_by, graph_of, whole_record
 from logline.names import (
     ERRORS,
     IN,
@@ -112,10 +112,10 @@ class LogView:
         return self.operators[self.expansion.operator_of(self.expansion.find(instance))]
 
     @cached_property
-    def changed(self) -> Mapping[ChannelName, Sequence[OperatorName]]:
-        """Channels by which rows come as ephemeral operators make them, and these operators: which row came of which
-        is not in the log."""
-        return {wire.channel: [one.operator for one in way] for wire, way in riders_of(self.record).items()}
+    def changed(self) -> frozenset[ChannelName]:
+        """Channels by which rows come, or came once, as ephemeral operators make them: which row came of which is not
+        in the log."""
+        return frozenset(self.record.ridden)
 
     def traced_in(self, channel: ChannelName) -> bool:
         """Whether lineage is captured of what comes by this channel."""

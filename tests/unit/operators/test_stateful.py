@@ -400,7 +400,8 @@ def test_a_timer_that_is_reached_comes_before_the_next_event_after_a_failure_too
         made.sink("store", ll.sinks.collect())
         with contextlib.suppress(PipelineFailed):
             p.run(log, engine="inline")
-        return p.run(log, engine="inline").result("store")["cause"].to_pylist()
+        found: list[str] = p.run(log, engine="inline").result("store")["cause"].to_pylist()
+        return found
 
     (tmp_path / "open").touch()
     calm = causes("memory:reached-calm", tmp_path / "open")

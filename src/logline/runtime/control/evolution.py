@@ -29,7 +29,7 @@ from logline.graph.evolve import Changes, compare
 from logline.graph.identity import identify
 from logline.graph.instances import expand
 from logline.graph.model import Graph, Wire
-from logline.graph.record import FormerRecord, GraphRecord, VersionRecord, ids_in, record_of
+from logline.graph.record import FormerRecord, GraphRecord, VersionRecord, ids_in, record_of, riders_of
 from logline.graph.rewiring import Beginning, wires_of
 from logline.graph.secrets import Secret
 from logline.graph.states import decode_state
@@ -205,8 +205,10 @@ def with_history(store: Store, record: GraphRecord) -> GraphRecord:
             heads = store.read(instance_name(id_)).outline().heads
             after = {port: heads[port].last for port in record.operators[name].outputs if port in heads}
             versions[id_] = (*known, VersionRecord(version, time.time(), after))
+    riding = [wire.channel for one in (old, record) if one is not None for wire in riders_of(one)]
+    ridden = tuple(dict.fromkeys((*(() if old is None else old.ridden), *riding)))
     if old is None:
-        return msgspec.structs.replace(record, versions=versions)
+        return msgspec.structs.replace(record, versions=versions, ridden=ridden)
     here, now = set(ids_in(record).values()), wires_of(record)
     former = dict(old.former)
     for name, id_ in ids_in(old).items():
@@ -226,7 +228,14 @@ def with_history(store: Store, record: GraphRecord) -> GraphRecord:
         passed[wire.channel] = passed.get(wire.channel, 0) - (at.ssn - at.marks)
     script = record.script or old.script  # a run from a notebook has none
     return msgspec.structs.replace(
-        record, closed=closed, former=former, versions=versions, spans=spans, passed=passed, script=script
+        record,
+        ridden=ridden,
+        closed=closed,
+        former=former,
+        versions=versions,
+        spans=spans,
+        passed=passed,
+        script=script,
     )
 
 

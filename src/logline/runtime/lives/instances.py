@@ -25,7 +25,7 @@ from logline.graph.event_time import timed_ports
 from logline.graph.eventual import Eventual
 from logline.graph.instances import Channel, expand
 from logline.graph.lineage_paths import Enabled, Kept, enabled_ports, kept_ports
-from logline.graph.model import Graph, Node
+from logline.graph.model import Graph, Node, Rider
 from logline.graph.operator import Operator, is_batch_operator, is_stateless
 from logline.graph.sample import Sample
 from logline.names import (
@@ -126,7 +126,7 @@ def instances_of(
             closes=closes,
         )
         riders = {
-            channel.name: tuple(Ride(rider.node, rider.port, payloads(rider.node)) for rider in way)
+            channel.name: rides_on(way, payloads)
             for c, way in graph.through.items()
             if c.receiver == node.name
             for channel in expansion.channels_of(c)
@@ -134,6 +134,11 @@ def instances_of(
         }
         found[spec.name] = replace(_with_code(node, spec, instance.called, payloads(node)), riders=riders)
     return found
+
+
+def rides_on(way: Iterable[Rider], payloads: Callable[[Node], Payloads] = ArrowPayloads) -> tuple[Ride, ...]:
+    """The functions on a connection, in the order of the stream."""
+    return tuple(Ride(rider.node, rider.port, payloads(rider.node)) for rider in way)
 
 
 def _traced_in(name: InstanceName, inputs: Iterable[Channel], traced: Enabled) -> Iterator[ChannelName]:

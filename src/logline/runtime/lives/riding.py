@@ -63,7 +63,15 @@ class Riding:
     def events(self, after: Ssn, *, limit: int, max_bytes: int) -> Sequence[Output] | Gone:
         """As `Channel.events`: the same SSNs, with what comes of the events."""
         found = self._channel.events(after, limit=limit, max_bytes=max_bytes)
-        return found if isinstance(found, Gone) else [self._through(output) for output in found]
+        if isinstance(found, Gone):
+            return found
+        made: list[Output] = []
+        try:
+            made.extend(map(self._through, found))
+        except UserError:
+            if not made:
+                raise  # what came before it is taken first: it is the next one that fails
+        return made
 
     def pick(self, ssns: Sequence[Ssn]) -> Sequence[Output] | Gone:
         """Exactly these events, with what comes of them."""

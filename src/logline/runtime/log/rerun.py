@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,11 +28,12 @@ from logline.engine.sets import Answer
 from logline.engine.spec import RetrySpec
 from logline.errors import BadName, Collected, LogError
 from logline.graph.identity import identify
-from logline.graph.model import Graph, Node
+from logline.graph.model import Graph, Node, Wire
 from logline.graph.record import ids_in, record_of
 from logline.lineage.view import Event, LogView, name_of
-from logline.names import Called, OperatorId, PortName, Serial, port_name
-from logline.runtime.lives.instances import Instance, instances_of
+from logline.names import Called, ChannelName, OperatorId, OperatorName, PortName, Serial, port_name
+from logline.runtime.lives.instances import Instance, instances_of, rides_on
+from logline.runtime.lives.riding import Ride
 from logline.runtime.log.one_set import generate_again
 from logline.store.seam import Store
 from logline.store.tables import record_in
@@ -113,7 +114,7 @@ def rerun(store: Store, graph: Graph, event: str, *, ask: bool = False) -> Rerun
         )
     known = Graph(graph.name, {node.name: node}, (), ids={node.name: id_})
     alone = instances_of(known, store.log_id, collect=False)[instance_name]
-    instance = _with_channels(alone, view, inset)
+    instance = replace(_with_channels(alone, view, inset), riders=_riders(graph, node, id_, ids_in(view.record)))
     state = view.reader(name).image().state if node.op.State is not None else None
     made = generate_again(instance, store, inset, kept.answers, state, ask=ask, may_ask=kept.may_ask)
     versions = (view.operator(name).version, record_of(graph).operators[node.name].version)
@@ -163,6 +164,17 @@ def _set_of(view: LogView, event: Event) -> tuple[Called, Finished]:
         )
         raise LogError(f"the log does not know what {name_of(event)} was made of: {why}")
     return instance, inset
+
+
+def _riders(
+    graph: Graph, node: Node, id_: OperatorId, ids: Mapping[OperatorName, OperatorId]
+) -> dict[ChannelName, tuple[Ride, ...]]:
+    """The ephemeral operators of the pipeline at hand, by the channels of the log (R24)."""
+    return {
+        Wire(ids[c.sender], c.out, id_, c.port).channel: rides_on(way)
+        for c, way in graph.through.items()
+        if c.receiver == node.name and c.sender in ids
+    }
 
 
 def _with_channels(instance: Instance, view: LogView, inset: Finished) -> Instance:

@@ -186,7 +186,7 @@ def changed(batch: pa.RecordBatch) -> pa.RecordBatch:
 def test_changed_code_is_refused_while_sets_are_open_that_it_feeds(tmp_path: Path) -> None:
     log = f"lmdb:{tmp_path}/log"
     sales(lines=LINES[:9]).run(log, engine="inline", until="now")  # the window of one o'clock stays open
-    with pytest.raises(PipelineChanged, match=r"'hourly' takes of lines.out came by 'parse'.*not done.*fresh="):
+    with pytest.raises(PipelineChanged, match=r"'hourly' took of lines.out came by 'parse'.*not done.*fresh="):
         sales(fn=changed).run(log, engine="inline")
     assert sales(fn=changed).check(log).can_resume is False
     run = sales().run(log, engine="inline")
@@ -208,6 +208,88 @@ def test_an_operator_may_become_ephemeral_and_logged_again(tmp_path: Path, first
     sales(lines=LINES[:9], rides=first).run(log, engine="inline", until="now", close=True)
     run = sales(rides={} if first else RIDES).run(log, engine="inline", until="now", close=True)
     assert sorted(row["n"] for row in run.result("rows").to_pylist()) == list(range(5, 20))
+
+
+@pytest.mark.parametrize("then", ["logged", "behind another", "gone"])
+def test_a_way_that_open_sets_have_taken_must_stay(tmp_path: Path, then: str) -> None:
+    """Members are read again as they are logged: without the function they would be something else."""
+
+    def ten(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch({"n": pc.multiply(batch["n"], 10)})
+
+    def pipeline(count: int, way: str) -> ll.Pipeline:
+        p = ll.Pipeline("ways")
+        tables = [pa.table({"n": [n]}) for n in range(1, count + 1)]
+        stream = p.source("numbers", ll.sources.batches(tables), rows=1)
+        if way == "behind another":
+            stream = stream.map_batches("before", same)
+        if way != "gone":
+            stream = stream.map_batches("ten", ten, **({} if way == "logged" else RIDES))
+        stream.window("pairs", ll.events(2), agg={"n": ("n", "sum")}).sink("store", ll.sinks.collect())
+        return p
+
+    log = f"lmdb:{tmp_path}/log"
+    pipeline(3, "rides").run(log, engine="inline", until="now")
+    with pytest.raises(PipelineChanged, match=r"'pairs' took of numbers.out came by 'ten'.*not done"):
+        pipeline(4, then).run(log, engine="inline")
+    run = pipeline(4, "rides").run(log, engine="inline")
+    assert run.result("store")["n"].to_pylist() == [30, 70]
+
+
+def test_mended_code_that_makes_the_same_of_what_was_taken_says_so(tmp_path: Path) -> None:
+    """It raised while sets were open: to run it as it was is no way out."""
+
+    def fragile(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if "3,0" in batch["line"].to_pylist():
+            raise ValueError("three")
+        return parse(batch)
+
+    def pipeline(fn: Any, lines: list[pa.Table], **options: Any) -> ll.Pipeline:
+        p = ll.Pipeline("mended")
+        source = p.source("lines", ll.sources.batches(lines), rows=1)
+        parsed = source.map_batches("parse", fn, schema=PARSED, **RIDES, **options)
+        parsed.window("pairs", ll.events(2), agg={"n": ("n", "sum")}).sink("store", ll.sinks.collect())
+        return p
+
+    log = f"lmdb:{tmp_path}/log"
+    pipeline(fragile, LINES[:3]).run(log, engine="inline", until="now")
+    with pytest.raises(PipelineFailed, match="three"):
+        pipeline(fragile, LINES[:4]).run(log, engine="inline")
+    with pytest.raises(PipelineChanged, match="say so by the version that it had") as refused:
+        pipeline(parse, LINES[:4]).run(log, engine="inline")
+    version = str(refused.value).partition("parse: version='")[2].partition("'")[0]
+    run = pipeline(parse, LINES[:4], version=version).run(log, engine="inline")
+    assert run.result("store")["n"].to_pylist() == [1, 5]
+
+
+def test_a_rename_is_no_other_code(tmp_path: Path) -> None:
+    def pipeline(name: str, lines: list[pa.Table]) -> ll.Pipeline:
+        p = ll.Pipeline("renamed")
+        source = p.source("lines", ll.sources.batches(lines), rows=1)
+        parsed = source.map_batches(name, parse, schema=PARSED, **RIDES)
+        parsed.window("pairs", ll.events(2), agg={"n": ("n", "sum")}).sink("store", ll.sinks.collect())
+        return p
+
+    log = f"lmdb:{tmp_path}/log"
+    pipeline("parse", LINES[:3]).run(log, engine="inline", until="now")
+    run = pipeline("read", LINES[:4]).run(log, engine="inline")
+    assert run.result("store")["n"].to_pylist() == [1, 5]
+
+
+def test_a_rerun_takes_the_functions_on_the_way_along(tmp_path: Path) -> None:
+    log = f"lmdb:{tmp_path}/log"
+    sales().run(log, engine="inline")
+    assert sales().rerun(log, "hourly:1").same
+    assert not sales(fn=changed).rerun(log, "hourly:1").same
+
+
+def test_records_of_what_came_by_it_stay_as_they_are_when_it_is_gone(tmp_path: Path) -> None:
+    log = f"lmdb:{tmp_path}/log"
+    sales(lines=LINES[:9]).run(log, engine="inline", until="now", close=True)
+    found = ll.open_log(log).backward("hourly:1", to="lines", records=True)
+    sales(lines=LINES[:9], rides={}).run(log, engine="inline", until="now", close=True)
+    assert ll.open_log(log).backward("hourly:1", to="lines", records=True).equals(found)
+    assert found.num_rows
 
 
 # ---- what is refused ----------------------------------------------------------------------------------------------
