@@ -124,7 +124,7 @@ def test_another_durability_is_refused(folder: Path) -> None:
 def test_another_format_is_refused(folder: Path) -> None:
     about = json.loads((folder / "log.json").read_text())
     (folder / "log.json").write_text(json.dumps({**about, "format": 99}))
-    with pytest.raises(LogError, match="has format 99, this version of Logline reads 7"):
+    with pytest.raises(LogError, match="has format 99, this version of Logline reads 8"):
         LmdbStore(folder)
 
 

@@ -109,7 +109,7 @@ def test_a_claim_ends_a_client_that_stands_still_inside_its_commit(store: PgStor
     put(old, 1)
     with psycopg.connect(**parse_address(address).dsn.settings(), autocommit=False) as stuck:
         stuck.execute(f'set search_path = "{store.address.log}"'.encode())
-        stuck.execute("select commit_begins(1, %s, 2, 0, 0, 0, false)", (old.journal.incarnation,))
+        stuck.execute("select commit_begins(1, %s, 2, 0, 0, 0, false, 0, 0, 0)", (old.journal.incarnation,))
         new = Scribe(store, HOURLY, old.model)  # it holds the journal, and never goes on
         with pytest.raises(psycopg.Error):
             stuck.execute("select 1")
